@@ -1,0 +1,297 @@
+//! The control API: what `agent.sock` answers, as JSON over HTTP/1.1.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /v1/version` | [`Version`] |
+//! | `GET /v1/status` | [`Status`] |
+//! | `GET /v1/gpus` | [`Gpus`] |
+//! | `GET /v1/executors` | [`Executors`] |
+//! | `GET /v1/attachments` | [`Attachments`] |
+//! | `GET /v1/leases` | [`Leases`] |
+//! | `GET /v1/queries` | [`Queries`] |
+//! | `DELETE /v1/queries/{id}` | [`Cancelled`] |
+//! | anything that fails | [`Failure`] with status 400, 403, 404, 409, 503 or 500 |
+//!
+//! Every answer carries [`SCHEMA`] in `"schema"`. Bytes are bytes, times are seconds since the
+//! Unix epoch unless the name says otherwise, and what is unknown is `null`.
+//! Root, the agent's own user and members of `agent.group` see and manage everything; anybody
+//! else sees the node and what is their own.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of this API's formats; a change that breaks a reader raises it.
+pub const SCHEMA: u32 = 1;
+
+/// What runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The agent's version.
+    pub version: String,
+}
+
+/// The node in numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The agent itself.
+    pub agent: AgentStatus,
+    /// GPUs found.
+    pub gpus: u64,
+    /// Executors that run.
+    pub executors: u64,
+    /// Connections open.
+    pub attachments: u64,
+    /// Leases given.
+    pub leases: u64,
+    /// Queries running.
+    pub queries: u64,
+}
+
+/// The agent itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentStatus {
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_s: u64,
+    /// Whether it takes connections: false while it stops.
+    pub ready: bool,
+    /// Why discovery could not say what GPUs there are; absent where it could.
+    pub gpu_error: Option<String>,
+}
+
+/// The node's GPUs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gpus {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// In PCI order.
+    pub gpus: Vec<Gpu>,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// Place in PCI order, from 0.
+    pub index: u32,
+    /// `GPU-…`.
+    pub uuid: Option<String>,
+    /// Minor number of `/dev/nvidiaN`.
+    pub minor: Option<u32>,
+    /// As `00000000:17:00.0`.
+    pub pci_bus_id: Option<String>,
+    /// The model.
+    pub name: Option<String>,
+    /// Device memory.
+    pub memory: GpuMemory,
+    /// Driver version.
+    pub driver: Option<String>,
+    /// CUDA version of the driver, as `13.0`.
+    pub cuda: Option<String>,
+    /// Slices.
+    pub mig: Mig,
+    /// Whether it is fit for use.
+    pub health: Health,
+    /// The lease that holds it.
+    pub lease: Option<String>,
+}
+
+/// Device memory in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuMemory {
+    /// All of it.
+    pub total: Option<u64>,
+    /// In use.
+    pub used: Option<u64>,
+    /// Free.
+    pub free: Option<u64>,
+}
+
+/// Multi-Instance GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mig {
+    /// Whether MIG mode is on; `null` where the model has none.
+    pub enabled: Option<bool>,
+    /// The slices.
+    pub slices: Vec<MigSlice>,
+}
+
+/// A MIG slice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigSlice {
+    /// Place within its GPU, from 0.
+    pub index: u32,
+    /// `MIG-…`.
+    pub uuid: Option<String>,
+    /// As `3g.20gb`.
+    pub profile: Option<String>,
+    /// Bytes of device memory.
+    pub memory_total: Option<u64>,
+}
+
+/// Whether a GPU is fit for use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// Fit or not.
+    pub state: HealthState,
+    /// Why not.
+    pub reasons: Vec<String>,
+}
+
+/// Fit or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HealthState {
+    /// Fit for use.
+    Healthy,
+    /// Not fit: lost, or with an error that only a reset ends.
+    Unhealthy,
+}
+
+/// The executors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Executors {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// By id.
+    pub executors: Vec<Executor>,
+}
+
+/// An executor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Executor {
+    /// As `cpu-1000`: device and user.
+    pub id: String,
+    /// `cpu`, or a GPU's UUID.
+    pub device: String,
+    /// The user that it runs as.
+    pub uid: u32,
+    /// Its process; `null` while there is none.
+    pub pid: Option<u32>,
+    /// What it does.
+    pub state: ExecutorState,
+    /// When it came to that state.
+    pub since: u64,
+    /// Times that it ended unasked and was started again.
+    pub restarts: u64,
+    /// Why it ended unasked the last time.
+    pub last_error: Option<String>,
+    /// Memory and spill; `null` while it runs not.
+    pub memory: Option<creel_wire::MemoryReport>,
+}
+
+/// What an executor does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecutorState {
+    /// Its process starts.
+    Starting,
+    /// It takes connections.
+    Running,
+    /// It ends its queries, then itself.
+    Draining,
+    /// It ended unasked, too often to be started at once again.
+    BackingOff,
+    /// It ended unasked; the next connection starts it.
+    Failed,
+}
+
+/// The connections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachments {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// By number.
+    pub attachments: Vec<Attachment>,
+}
+
+/// A connection to an executor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// Number, unique in the agent's life.
+    pub id: u64,
+    /// User of the peer.
+    pub uid: u32,
+    /// Process of the peer.
+    pub pid: i32,
+    /// YARN container of the peer.
+    pub container: Option<String>,
+    /// The executor that serves it.
+    pub executor: String,
+    /// When it was made.
+    pub since: u64,
+    /// Statements that it ran.
+    pub queries: u64,
+    /// Bytes of results that it was sent.
+    pub bytes_sent: u64,
+}
+
+/// The leases.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leases {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// By id.
+    pub leases: Vec<Lease>,
+}
+
+/// GPUs that a container holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The lease's id.
+    pub id: String,
+    /// The YARN container.
+    pub container: Option<String>,
+    /// The user.
+    pub uid: u32,
+    /// UUIDs of GPUs and slices.
+    pub devices: Vec<String>,
+    /// When it was given.
+    pub since: u64,
+    /// What said that it is due.
+    pub source: String,
+}
+
+/// The running queries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queries {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// By start.
+    pub queries: Vec<Query>,
+}
+
+/// A running query.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Query {
+    /// The executor that runs it.
+    pub executor: String,
+    /// User that it runs for.
+    pub uid: u32,
+    /// How it stands.
+    #[serde(flatten)]
+    pub report: creel_wire::QueryReport,
+}
+
+/// A query was told to end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cancelled {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The query.
+    pub id: String,
+}
+
+/// A request failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// What failed, on what, why, and what to do.
+    pub error: String,
+}

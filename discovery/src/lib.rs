@@ -1,0 +1,1 @@
+//! The node's NVIDIA GPUs, as NVML knows them.

@@ -1,0 +1,1 @@
+//! The shared executor: DataFusion behind Arrow Flight SQL.

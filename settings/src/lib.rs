@@ -1,0 +1,1 @@
+//! Every setting of Creel, declared once.

@@ -1,0 +1,1 @@
+//! A test double of NVIDIA's driver libraries.

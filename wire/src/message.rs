@@ -1,0 +1,169 @@
+//! The messages between the agent and an executor.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// From the agent to an executor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToExecutor {
+    /// The first message: what to be. Answered by [`FromExecutor::Ready`].
+    Start(Start),
+    /// Serve the connection whose descriptor comes with this message.
+    Attach(Attach),
+    /// Drop the connection: its peer is gone. Its queries end.
+    Detach {
+        /// The attachment's number.
+        attachment: u64,
+    },
+    /// End a query. Answered by [`FromExecutor::Cancelled`].
+    Cancel {
+        /// Comes back in the answer.
+        token: u64,
+        /// The query's id.
+        query: String,
+        /// What the query's client is told.
+        reason: String,
+    },
+    /// Say how things stand. Answered by [`FromExecutor::Report`].
+    Report {
+        /// Comes back in the answer.
+        token: u64,
+    },
+    /// Take no new queries, let running ones end until the deadline, then exit.
+    Drain {
+        /// What the clients of queries that don't end in time are told.
+        reason: String,
+        /// How long running queries may take, in milliseconds.
+        deadline_ms: u64,
+    },
+}
+
+/// What an executor is to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// The executor's id, as `cpu-1000`.
+    pub id: String,
+    /// The device that it computes on: `cpu`.
+    pub device: String,
+    /// Where it may spill; exists, belongs to the executor's user, and is empty.
+    pub spill_dir: PathBuf,
+    /// Settings by name, as text in the form that `creel.toml` takes. Those not named have
+    /// their default.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// A connection that is handed over, and who is at its other end.
+///
+/// The kernel said all of this (`SO_PEERCRED`, `/proc`), not the peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    /// The attachment's number, unique in the agent's life.
+    pub attachment: u64,
+    /// Process of the peer.
+    pub pid: i32,
+    /// User of the peer.
+    pub uid: u32,
+    /// Working directory of the peer, for relative paths in SQL; absent where it can't be read.
+    pub cwd: Option<PathBuf>,
+    /// The YARN container of the peer, if it is in one.
+    pub container: Option<String>,
+}
+
+/// From an executor to the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum FromExecutor {
+    /// Connections may come.
+    Ready {
+        /// The executor's version.
+        version: String,
+    },
+    /// The executor can't start; it exits after this.
+    Failed {
+        /// What failed, on what, why, and what to do.
+        reason: String,
+    },
+    /// A connection has ended.
+    Closed {
+        /// What it did in its life.
+        attachment: AttachmentReport,
+    },
+    /// The answer to [`ToExecutor::Report`].
+    Report {
+        /// Of the question.
+        token: u64,
+        /// How things stand.
+        report: Report,
+    },
+    /// The answer to [`ToExecutor::Cancel`].
+    Cancelled {
+        /// Of the question.
+        token: u64,
+        /// Whether there was such a query.
+        found: bool,
+    },
+}
+
+/// How an executor stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Memory and spill.
+    pub memory: MemoryReport,
+    /// Open connections.
+    pub attachments: Vec<AttachmentReport>,
+    /// Queries that are planned or run now.
+    pub queries: Vec<QueryReport>,
+}
+
+/// Memory of an executor, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryReport {
+    /// What queries may reserve together.
+    pub limit: u64,
+    /// What they have reserved now.
+    pub reserved: u64,
+    /// What lies on disk now.
+    pub spilled: u64,
+    /// What may lie on disk.
+    pub spill_limit: u64,
+}
+
+/// What a connection did so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachmentReport {
+    /// The attachment's number.
+    pub attachment: u64,
+    /// Statements that it ran, those that failed included.
+    pub queries: u64,
+    /// Bytes of results that it was sent.
+    pub bytes_sent: u64,
+}
+
+/// A query of an executor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueryReport {
+    /// The query's id, unique on the node.
+    pub id: String,
+    /// The connection that it came over.
+    pub attachment: u64,
+    /// The statement, cut to [`QueryReport::SQL_CHARS`] characters.
+    pub sql: String,
+    /// Milliseconds since its execution began.
+    pub elapsed_ms: u64,
+    /// Rows that left its scans.
+    pub rows_scanned: u64,
+    /// Bytes that its scans read.
+    pub bytes_scanned: u64,
+    /// Rows sent to the client.
+    pub rows_sent: u64,
+    /// Bytes sent to the client.
+    pub bytes_sent: u64,
+}
+
+impl QueryReport {
+    /// How much of a statement a report carries.
+    pub const SQL_CHARS: usize = 1000;
+}
