@@ -2,3 +2,5 @@
 //! the command line that talks to it.
 
 pub mod api;
+pub mod error;
+pub mod run_dir;

@@ -1,0 +1,49 @@
+//! Settings that take one of a few words.
+
+use crate::value::{Kind, Value};
+
+macro_rules! choices {
+    ($(
+        $(#[$attribute:meta])*
+        $type:ident { $($(#[$variant_attribute:meta])* $variant:ident = $word:literal,)+ }
+    )+) => {$(
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $type { $($(#[$variant_attribute])* $variant,)+ }
+
+        impl Value for $type {
+            const KIND: Kind = Kind::Choice(&[$($word),+]);
+
+            fn parse(text: &str, _: &Kind) -> Option<Self> {
+                match text {
+                    $($word => Some(Self::$variant),)+
+                    _ => None,
+                }
+            }
+
+            fn text(&self) -> String {
+                match self { $(Self::$variant => $word,)+ }.to_owned()
+            }
+        }
+    )+};
+}
+
+choices! {
+    /// How the agent writes its log.
+    LogFormat {
+        /// Lines for people.
+        Human = "human",
+        /// One JSON object a line.
+        Json = "json",
+        /// To the systemd journal, with fields.
+        Journald = "journald",
+    }
+
+    /// Whether a user who is in no container may use a GPU that nobody holds.
+    Unleased {
+        /// No: a lease is needed.
+        Deny = "deny",
+        /// Yes.
+        Allow = "allow",
+    }
+}

@@ -1,0 +1,377 @@
+//! The settings: each is declared here, and nowhere else.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::choice::{LogFormat, Unleased};
+use crate::error::Error;
+use crate::load::Origin;
+use crate::memory::Memory;
+use crate::size::Size;
+use crate::value::{Kind, Value};
+
+/// Who may change a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The operator of the node alone.
+    Node,
+    /// Any client too, for its session.
+    Session,
+}
+
+impl Scope {
+    /// The scope's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Session => "session",
+        }
+    }
+}
+
+/// A setting, as it was declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name, as `executor.memory`.
+    pub name: &'static str,
+    /// What its value is.
+    pub kind: Kind,
+    /// Its default, as text.
+    pub default: &'static str,
+    /// Who may change it.
+    pub scope: Scope,
+    /// What it is for, in one line.
+    pub help: &'static str,
+}
+
+impl Setting {
+    /// The environment variable that sets it: `CREEL_EXECUTOR_MEMORY` sets `executor.memory`.
+    pub fn variable(&self) -> String {
+        format!("CREEL_{}", self.name.replace('.', "_").to_uppercase())
+    }
+}
+
+/// Declares settings, each as
+/// `/// help` newline `Scope "name" field: Type = "default"`, and for an integer what it counts
+/// and its range: `, "rows" in 1..=10`.
+macro_rules! settings {
+    ($(
+        #[doc = $help:literal]
+        $scope:ident $name:literal $field:ident: $type:ty = $default:literal
+            $(, $unit:literal in $min:literal..=$max:literal)?;
+    )+) => {
+        /// The value of every setting.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Settings {
+            $(#[doc = $help] pub $field: $type,)+
+        }
+
+        /// Every setting, in the order of their declaration: those of a table are neighbours.
+        pub static SETTINGS: &[Setting] = &[$(Setting {
+            name: $name,
+            kind: settings!(@kind $type $(, $unit in $min..=$max)?),
+            default: $default,
+            scope: Scope::$scope,
+            help: $help.trim_ascii(),
+        },)+];
+
+        impl Default for Settings {
+            fn default() -> Self {
+                Self {
+                    $($field: Value::parse(
+                        $default,
+                        &settings!(@kind $type $(, $unit in $min..=$max)?),
+                    ).expect("a test takes every default"),)+
+                }
+            }
+        }
+
+        impl Settings {
+            /// The value of a setting as text in the form that [`Settings::set`] takes; `None` if
+            /// there is no such setting.
+            pub fn get(&self, name: &str) -> Option<String> {
+                match name {
+                    $($name => Some(self.$field.text()),)+
+                    _ => None,
+                }
+            }
+
+            /// Sets a declared setting; `None`, and nothing changes, where the text is not of its
+            /// kind.
+            fn assign(&mut self, setting: &Setting, text: &str) -> Option<()> {
+                match setting.name {
+                    $($name => self.$field = Value::parse(text, &setting.kind)?,)+
+                    name => unreachable!("{name} is in SETTINGS and not in Settings"),
+                }
+                Some(())
+            }
+        }
+
+        #[cfg(test)]
+        const FIELDS: &[(&str, &str)] = &[$(($name, stringify!($field)),)+];
+    };
+    (@kind $type:ty) => { <$type as Value>::KIND };
+    (@kind $type:ty, $unit:literal in $min:literal..=$max:literal) => {
+        Kind::Integer { unit: $unit, min: $min, max: $max }
+    };
+}
+
+settings! {
+    /// Group whose members manage the agent, besides root and the agent's own user.
+    Node "agent.group" agent_group: String = "creel";
+    /// How the agent writes its log.
+    Node "agent.log_format" agent_log_format: LogFormat = "human";
+    /// What is logged: a level, or directives as `info,creel_agent=debug`.
+    Node "agent.log_level" agent_log_level: String = "info";
+    /// How long running queries may take to end when the agent stops.
+    Node "agent.drain_timeout" agent_drain_timeout: Duration = "30s";
+    /// Connections to the executors at one time.
+    Node "agent.max_attachments" agent_max_attachments: usize = "4096", "connections" in 1..=1_000_000;
+
+    /// How long the driver may take to say what GPUs there are.
+    Node "discovery.deadline" discovery_deadline: Duration = "10s";
+    /// How often the agent looks at the GPUs again.
+    Node "discovery.interval" discovery_interval: Duration = "30s";
+
+    /// Memory of an executor's queries; a percentage is of the node's or the cgroup's memory.
+    Node "executor.memory" executor_memory: Memory = "60%";
+    /// Threads of an executor; 0 means one for each core.
+    Node "executor.threads" executor_threads: usize = "0", "threads" in 0..=4096;
+    /// Where executors spill; empty means `spill` in the cache directory.
+    Node "executor.spill_dir" executor_spill_dir: PathBuf = "";
+    /// What an executor may spill at one time.
+    Node "executor.spill_max_bytes" executor_spill_max_bytes: Size = "100 GiB";
+    /// How long an executor without connections is kept.
+    Node "executor.idle_timeout" executor_idle_timeout: Duration = "5m";
+    /// How long an executor may take to start.
+    Node "executor.start_timeout" executor_start_timeout: Duration = "30s";
+
+    /// Whether a user who is in no container may use a GPU that nobody holds.
+    Node "gpu.unleased" gpu_unleased: Unleased = "deny";
+
+    /// Rows of a batch, at the most.
+    Session "sql.batch_size" sql_batch_size: usize = "8192", "rows" in 1..=1_048_576;
+    /// Parts that a query is cut into to run at once; 0 means as many as executor.threads.
+    Session "sql.target_partitions" sql_target_partitions: usize = "0", "partitions" in 0..=4096;
+    /// Length of an SQL text, at the most.
+    Node "sql.max_statement_bytes" sql_max_statement_bytes: Size = "16 MiB";
+}
+
+/// The setting of that name.
+pub fn find(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name == name)
+}
+
+/// The known name that is most like this one, if any is.
+pub(crate) fn nearest(name: &str) -> Option<&'static str> {
+    const LIKE_ENOUGH: f64 = 0.6;
+    // The right key in the wrong table, or in none, is nearly right.
+    const OTHER_TABLE: f64 = 0.9;
+    let likeness = |known: &str| {
+        let keys = strsim::normalized_damerau_levenshtein(key(name), key(known));
+        f64::max(strsim::normalized_damerau_levenshtein(name, known), keys * OTHER_TABLE)
+    };
+    SETTINGS
+        .iter()
+        .map(|setting| (likeness(setting.name), setting.name))
+        .filter(|(likeness, _)| *likeness >= LIKE_ENOUGH)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, name)| name)
+}
+
+fn key(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(_, key)| key)
+}
+
+impl Settings {
+    /// Sets a setting by its name from text, as it stands in `creel.toml` without its quotes.
+    ///
+    /// An error leaves everything as it was.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), Error> {
+        self.set_from(None, name, text).map(|_| ())
+    }
+
+    /// Sets a setting for a client's session: one of [`Scope::Session`] only. The name may have
+    /// the prefix `creel.`.
+    ///
+    /// An error leaves everything as it was.
+    pub fn set_session(&mut self, name: &str, text: &str) -> Result<(), Error> {
+        let name = name.strip_prefix("creel.").unwrap_or(name);
+        match find(name) {
+            Some(setting) if setting.scope == Scope::Node => Err(Error::OperatorOnly(setting.name)),
+            _ => self.set(name, text),
+        }
+    }
+
+    pub(crate) fn set_from(
+        &mut self,
+        at: Option<Origin>,
+        name: &str,
+        text: &str,
+    ) -> Result<&'static Setting, Error> {
+        let Some(setting) = find(name) else {
+            return Err(Error::Unknown { at, name: name.to_owned(), nearest: nearest(name) });
+        };
+        match self.assign(setting, text) {
+            Some(()) => Ok(setting),
+            None => Err(Error::Value {
+                at,
+                name: setting.name,
+                text: text.to_owned(),
+                expected: setting.kind,
+            }),
+        }
+    }
+
+    /// The settings that don't have their default, as text by name: what an executor is given.
+    pub fn to_map(&self) -> BTreeMap<String, String> {
+        SETTINGS
+            .iter()
+            .filter_map(|setting| Some((setting, self.get(setting.name)?)))
+            .filter(|(setting, text)| text != setting.default)
+            .map(|(setting, text)| (setting.name.to_owned(), text))
+            .collect()
+    }
+
+    /// The settings of a map that [`Settings::to_map`] made; what it does not name has its
+    /// default. The error names all that is wrong.
+    pub fn from_map(map: &BTreeMap<String, String>) -> Result<Self, Error> {
+        let mut settings = Self::default();
+        let errors = map.iter().filter_map(|(name, text)| settings.set(name, text).err()).collect();
+        Error::of(errors)?;
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_default_is_taken_and_is_in_canonical_form() {
+        let defaults = Settings::default();
+        for setting in SETTINGS {
+            assert_eq!(
+                defaults.get(setting.name).as_deref(),
+                Some(setting.default),
+                "{}",
+                setting.name
+            );
+            Settings::default().set(setting.name, setting.default).unwrap();
+        }
+        assert!(defaults.to_map().is_empty());
+    }
+
+    #[test]
+    fn names_are_well_formed() {
+        for (name, field) in FIELDS {
+            assert_eq!(name.replace('.', "_"), *field);
+            assert!(name.contains('.'), "{name} has no table");
+            assert!(
+                name.bytes().all(|b| b.is_ascii_lowercase() || b"._0123456789".contains(&b)),
+                "{name}"
+            );
+            let table = format!("{name}.");
+            assert!(
+                !SETTINGS.iter().any(|other| other.name.starts_with(&table)),
+                "{name} is a table too"
+            );
+        }
+        let variables: BTreeSet<_> = SETTINGS.iter().map(Setting::variable).collect();
+        assert_eq!(variables.len(), SETTINGS.len());
+        assert!(variables.contains("CREEL_EXECUTOR_SPILL_MAX_BYTES"));
+    }
+
+    #[test]
+    fn every_help_is_a_sentence() {
+        for setting in SETTINGS {
+            assert!(setting.help.ends_with('.') && setting.help.len() > 10, "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn set_and_get() {
+        let mut settings = Settings::default();
+        settings.set("executor.memory", "4g").unwrap();
+        settings.set("gpu.unleased", "allow").unwrap();
+        assert_eq!(settings.executor_memory, Memory::Bytes(Size(4 << 30)));
+        assert_eq!(settings.get("executor.memory").as_deref(), Some("4 GiB"));
+        assert_eq!(settings.gpu_unleased, Unleased::Allow);
+        assert_eq!(settings.get("executor.memroy"), None);
+        let map = settings.to_map();
+        assert_eq!(map.len(), 2);
+        assert_eq!(Settings::from_map(&map).unwrap(), settings);
+    }
+
+    #[test]
+    fn an_error_changes_nothing_and_says_what_was_expected() {
+        let mut settings = Settings::default();
+        let error = settings.set("sql.batch_size", "0").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            r#"sql.batch_size can't be "0": expected a number of rows from 1 to 1048576"#
+        );
+        let error = settings.set("agent.log_format", "xml").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            r#"agent.log_format can't be "xml": expected one of human, json, journald"#
+        );
+        assert_eq!(settings, Settings::default());
+    }
+
+    #[test]
+    fn the_nearest_name() {
+        for (given, known) in [
+            ("executor.memroy", Some("executor.memory")),
+            ("exceutor.memory", Some("executor.memory")),
+            ("agent.memory", Some("executor.memory")),
+            ("memory", Some("executor.memory")),
+            ("sql.batchsize", Some("sql.batch_size")),
+            ("zzz", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(given), known, "{given}");
+        }
+    }
+
+    #[test]
+    fn a_session_changes_only_what_is_a_sessions() {
+        let mut settings = Settings::default();
+        settings.set_session("creel.sql.batch_size", "100").unwrap();
+        settings.set_session("sql.target_partitions", "3").unwrap();
+        assert_eq!((settings.sql_batch_size, settings.sql_target_partitions), (100, 3));
+        let error = settings.set_session("creel.executor.memory", "1 TiB").unwrap_err();
+        assert!(matches!(error, Error::OperatorOnly("executor.memory")), "{error}");
+        let error = settings.set_session("sql.batch_sise", "1").unwrap_err();
+        assert!(error.to_string().contains("sql.batch_size"), "{error}");
+        assert_eq!(settings.executor_memory, Memory::Percent(60));
+    }
+
+    #[test]
+    fn from_map_names_all_that_is_wrong() {
+        let map = [("executor.threads", "-1"), ("no.such", "1"), ("sql.batch_size", "7")];
+        let map = map.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
+        assert_eq!(Settings::from_map(&map).unwrap_err().each().len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_accepted_round_trips(
+            setting in prop::sample::select(SETTINGS),
+            text in prop_oneof![".{0,20}", "[0-9]{1,20}[ %a-zA-Z]{0,5}", "/.{0,20}"],
+        ) {
+            let mut settings = Settings::default();
+            if settings.set(setting.name, &text).is_ok() {
+                let mut again = Settings::default();
+                again.set(setting.name, &settings.get(setting.name).unwrap()).unwrap();
+                prop_assert_eq!(&again, &settings);
+                prop_assert_eq!(&Settings::from_map(&settings.to_map()).unwrap(), &settings);
+            }
+        }
+    }
+}
