@@ -1,5 +1,6 @@
 //! What can fail in the agent and its command line.
 
+use std::io;
 use std::path::PathBuf;
 
 /// What failed, on what, why, and what to do.
@@ -25,7 +26,105 @@ pub enum Error {
         /// How long it may be.
         max: usize,
     },
+    /// The run directory can't be made or used.
+    #[error("cannot use the run directory {}: {source}", path.display())]
+    RunDir {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Another agent has the run directory.
+    #[error(
+        "the run directory {} belongs to another agent, {holder}: stop that one, or choose \
+         another directory with --run-dir DIR",
+        path.display()
+    )]
+    Held {
+        /// The directory.
+        path: PathBuf,
+        /// The other agent.
+        holder: String,
+    },
+    /// A socket can't be listened on.
+    #[error("cannot listen on {}: {source}", path.display())]
+    Listen {
+        /// The socket.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The log can't be written, or what is to be logged is not understood.
+    #[error("cannot log: {0}")]
+    Log(String),
+    /// The operating system refuses what every process needs.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
     /// The settings are wrong.
     #[error(transparent)]
     Settings(#[from] creel_settings::Error),
+
+    /// Nobody answers on the agent's socket.
+    #[error(
+        "cannot reach the agent at {}: {reason}; start it (systemctl start creeld), or say where \
+         it runs with --run-dir DIR or CREEL_RUN_DIR",
+        socket.display()
+    )]
+    Unreachable {
+        /// The socket.
+        socket: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The agent's answer can't be read: the two are of different versions, or it is another
+    /// program's socket.
+    #[error("the answer from {} can't be read: {reason}", socket.display())]
+    Answer {
+        /// The socket.
+        socket: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The agent, an executor or the kernel says that this user may not.
+    #[error("{0}")]
+    NotAllowed(String),
+    /// There is nothing of that name.
+    #[error("{0}")]
+    NotFound(String),
+    /// As things stand, it can't be done.
+    #[error("{0}")]
+    Refused(String),
+    /// It was tried, and failed.
+    #[error("{0}")]
+    Failed(String),
+    /// What was asked for makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// A file with SQL can't be read.
+    #[error("cannot read SQL from {name}: {source}")]
+    Input {
+        /// The file.
+        name: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Standard output can't be written.
+    #[error("cannot write to standard output: {0}")]
+    Output(std::io::Error),
+    /// A result can't be written in the format that was asked for.
+    #[error("cannot write the result as {format}: {source}")]
+    Format {
+        /// The format.
+        format: &'static str,
+        /// Why not.
+        source: arrow::error::ArrowError,
+    },
+    /// The user pressed Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
 }

@@ -1,0 +1,153 @@
+//! The answers of the control API, as [`crate::api`] has them.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use serde::Serialize;
+
+use super::Control;
+use super::viewer::Viewer;
+use crate::api::{self, SCHEMA};
+use crate::executors::Listed;
+
+type Answer = Response<Full<Bytes>>;
+
+/// A request that is not answered as it was meant: with what status, and why.
+struct Refused(StatusCode, String);
+
+impl Control {
+    /// Answers a request. Its body is not looked at.
+    pub(super) async fn answer<B>(&self, viewer: Viewer, request: &Request<B>) -> Answer {
+        let answered = self.route(viewer, request.method(), request.uri().path()).await;
+        answered.unwrap_or_else(|Refused(status, error)| {
+            json(status, &api::Failure { schema: SCHEMA, error })
+        })
+    }
+
+    async fn route(&self, viewer: Viewer, method: &Method, path: &str) -> Result<Answer, Refused> {
+        let ok = StatusCode::OK;
+        if let Some(id) = path.strip_prefix("/v1/queries/") {
+            allow(method, &Method::DELETE, path)?;
+            return Ok(json(ok, &self.cancel(viewer, id).await?));
+        }
+        let answer = match path {
+            "/v1/version" => json(ok, &version()),
+            "/v1/status" => json(ok, &self.status(viewer).await),
+            "/v1/gpus" => json(ok, &self.gpus().await?),
+            "/v1/executors" => json(ok, &self.executors(viewer).await),
+            "/v1/attachments" => json(ok, &self.attachments(viewer).await),
+            "/v1/leases" => json(ok, &api::Leases { schema: SCHEMA, leases: Vec::new() }),
+            "/v1/queries" => json(ok, &self.queries(viewer).await),
+            _ => {
+                let reason = format!("there is no {path}; see docs/agent.md for what there is");
+                return Err(Refused(StatusCode::NOT_FOUND, reason));
+            }
+        };
+        allow(method, &Method::GET, path)?;
+        Ok(answer)
+    }
+
+    async fn status(&self, viewer: Viewer) -> api::Status {
+        let listed = self.listed(viewer).await;
+        let count = |of: fn(&Listed) -> usize| listed.iter().map(of).sum::<usize>() as u64;
+        let (gpus, gpu_error) = match self.gpus.known().await {
+            Ok(gpus) => (gpus.len() as u64, self.gpus.error()),
+            Err(error) => (0, Some(error)),
+        };
+        api::Status {
+            schema: SCHEMA,
+            agent: api::AgentStatus {
+                version: version().version,
+                pid: std::process::id(),
+                uptime_s: self.started.elapsed().as_secs(),
+                ready: self.ready.load(Ordering::Relaxed),
+                gpu_error,
+            },
+            gpus,
+            executors: listed.iter().filter(|listed| listed.executor.pid.is_some()).count() as u64,
+            attachments: count(|listed| listed.attachments.len()),
+            leases: 0,
+            queries: count(|listed| listed.queries.len()),
+        }
+    }
+
+    async fn gpus(&self) -> Result<api::Gpus, Refused> {
+        let gpus = self.gpus.fresh().await;
+        let gpus = gpus.map_err(|error| Refused(StatusCode::SERVICE_UNAVAILABLE, error))?;
+        Ok(api::Gpus { schema: SCHEMA, gpus })
+    }
+
+    async fn executors(&self, viewer: Viewer) -> api::Executors {
+        let executors = self.listed(viewer).await.into_iter().map(|listed| listed.executor);
+        api::Executors { schema: SCHEMA, executors: executors.collect() }
+    }
+
+    async fn attachments(&self, viewer: Viewer) -> api::Attachments {
+        let listed = self.listed(viewer).await;
+        let mut attachments: Vec<_> =
+            listed.into_iter().flat_map(|listed| listed.attachments).collect();
+        attachments.sort_by_key(|attachment| attachment.id);
+        api::Attachments { schema: SCHEMA, attachments }
+    }
+
+    async fn queries(&self, viewer: Viewer) -> api::Queries {
+        let listed = self.listed(viewer).await;
+        let mut queries: Vec<_> = listed.into_iter().flat_map(|listed| listed.queries).collect();
+        queries.sort_by_key(|query| std::cmp::Reverse(query.report.elapsed_ms));
+        api::Queries { schema: SCHEMA, queries }
+    }
+
+    async fn cancel(&self, viewer: Viewer, id: &str) -> Result<api::Cancelled, Refused> {
+        let unknown = || Refused(StatusCode::NOT_FOUND, format!("there is no query {id}"));
+        let listed = self.executors.list(|_| true).await;
+        let query = listed
+            .into_iter()
+            .flat_map(|listed| listed.queries)
+            .find(|query| query.report.id == id)
+            .ok_or_else(unknown)?;
+        if !viewer.sees(query.uid) {
+            let reason = format!(
+                "query {id} is not yours: only its user, root and the group of agent.group may \
+                 cancel it"
+            );
+            return Err(Refused(StatusCode::FORBIDDEN, reason));
+        }
+        let reason = format!("cancelled by user {}", viewer.uid());
+        if self.executors.cancel(&query.executor, id, &reason).await {
+            Ok(api::Cancelled { schema: SCHEMA, id: id.to_owned() })
+        } else {
+            Err(unknown())
+        }
+    }
+
+    async fn listed(&self, viewer: Viewer) -> Vec<Listed> {
+        self.executors.list(|uid| viewer.sees(uid)).await
+    }
+}
+
+fn version() -> api::Version {
+    api::Version { schema: SCHEMA, version: env!("CARGO_PKG_VERSION").to_owned() }
+}
+
+fn allow(method: &Method, allowed: &Method, path: &str) -> Result<(), Refused> {
+    if method == allowed {
+        return Ok(());
+    }
+    let reason = format!("{path} takes {allowed}, not {method}");
+    Err(Refused(StatusCode::BAD_REQUEST, reason))
+}
+
+fn json(status: StatusCode, answer: &impl Serialize) -> Answer {
+    let (status, body) = match serde_json::to_vec(answer) {
+        Ok(body) => (status, body),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into_bytes()),
+    };
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    let kind = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}

@@ -1,0 +1,26 @@
+//! The data socket: every connection goes to the executor of its peer before a byte is read.
+
+use std::sync::Arc;
+
+use tracing::debug;
+
+use crate::executors::Executors;
+use crate::peer::{Peer, Proc};
+use crate::socket::Socket;
+
+/// Accepts connections and hands them over, for ever.
+pub async fn serve(socket: Socket, executors: Arc<Executors>) {
+    let proc = Proc::default();
+    loop {
+        let stream = socket.accept().await;
+        let Ok(credentials) = stream.peer_cred() else { continue };
+        let Some((stream, place)) = executors.enter(stream, credentials.uid()) else { continue };
+        let (executors, proc) = (Arc::clone(&executors), proc.clone());
+        tokio::spawn(async move {
+            match Peer::of(&stream, &proc).await {
+                Ok(peer) => executors.attach(stream, peer, place),
+                Err(error) => debug!("a connection is dropped, its peer is not known: {error}"),
+            }
+        });
+    }
+}

@@ -1,0 +1,162 @@
+//! Where an executor spills: a directory of its own, which goes with it.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use creel_settings::Settings;
+use rustix::fs::{FlockOperation, OFlags};
+use tracing::{info, warn};
+
+use super::account::Account;
+
+/// A directory that only an executor's user enters.
+///
+/// It is locked (`flock(2)`) while its agent lives: one that nobody has locked is left over, and
+/// agents that share a place for spilling don't take each other's away.
+#[derive(Debug)]
+pub(super) struct SpillDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl SpillDir {
+    /// Makes `<base>/<executor>.<agent's process>-<number>`, of that user and mode 0700.
+    pub(super) fn create(base: &Path, executor: &str, account: &Account) -> io::Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        make_base(base)?;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = base.join(format!("{executor}.{}-{number}", std::process::id()));
+        DirBuilder::new().mode(0o700).create(&path)?;
+        let lock = open(&path)?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        if account.uid != rustix::process::geteuid().as_raw() {
+            std::os::unix::fs::fchown(&lock, Some(account.uid), Some(account.gid))?;
+        }
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Its path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SpillDir {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            warn!("could not remove the spill directory {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// Where executors spill: `executor.spill_dir`, else in the node's or the user's cache directory.
+pub(crate) fn base(settings: &Settings) -> PathBuf {
+    if !settings.executor_spill_dir.as_os_str().is_empty() {
+        return settings.executor_spill_dir.clone();
+    }
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/var/cache/creel/spill");
+    }
+    let directory = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    directory("XDG_CACHE_HOME")
+        .filter(|path| path.is_absolute())
+        .or_else(|| directory("HOME").map(|home| home.join(".cache")))
+        .unwrap_or_else(std::env::temp_dir)
+        .join("creel/spill")
+}
+
+/// Removes the directories of agents that are gone.
+pub(super) fn sweep(base: &Path) {
+    let Ok(entries) = fs::read_dir(base) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if !name.to_str().is_some_and(is_spill_dir) {
+            continue;
+        }
+        let path = entry.path();
+        let unlocked = open(&path).is_ok_and(|dir| {
+            rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok()
+        });
+        if unlocked {
+            match fs::remove_dir_all(&path) {
+                Ok(()) => info!("removed the spill directory {} of an earlier run", path.display()),
+                Err(error) => warn!("could not remove {}: {error}", path.display()),
+            }
+        }
+    }
+}
+
+/// Whether a name is of the form that [`SpillDir::create`] gives: `cpu-1000.4711-0`.
+fn is_spill_dir(name: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let pair = |text: &str, device: fn(&str) -> bool| {
+        text.rsplit_once('-').is_some_and(|(first, last)| device(first) && number(last))
+    };
+    name.rsplit_once('.').is_some_and(|(executor, run)| {
+        pair(executor, |device| device == super::CPU)
+            && pair(run, |pid| pid.bytes().all(|byte| byte.is_ascii_digit()))
+    })
+}
+
+fn make_base(base: &Path) -> io::Result<()> {
+    if base.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o755).create(base)?;
+    // Whatever the umask: users pass through to their own, and see no other's name.
+    fs::set_permissions(base, fs::Permissions::from_mode(0o711))
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> Account {
+        let uid = rustix::process::geteuid().as_raw();
+        Account { uid, gid: 0, groups: Vec::new(), home: PathBuf::from("/") }
+    }
+
+    #[test]
+    fn it_is_private_and_goes_with_its_content() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = SpillDir::create(base.path(), "cpu-7", &own()).unwrap();
+        let path = dir.path().to_owned();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::write(path.join("spilled"), "x").unwrap();
+        drop(dir);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_sweep_takes_what_is_left_over_and_nothing_else() {
+        let base = tempfile::tempdir().unwrap();
+        let live = SpillDir::create(base.path(), "cpu-7", &own()).unwrap();
+        for name in ["cpu-1000.12-3", "cpu-1000.12-3.bak", "photos", "cpu-a.1-1", "cpu-1"] {
+            fs::create_dir(base.path().join(name)).unwrap();
+        }
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), base.path().join("cpu-1000.12-4")).unwrap();
+        sweep(base.path());
+        assert!(!base.path().join("cpu-1000.12-3").exists());
+        assert!(live.path().exists() && elsewhere.path().exists());
+        for name in ["cpu-1000.12-3.bak", "photos", "cpu-a.1-1", "cpu-1"] {
+            assert!(base.path().join(name).exists(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_new_base_lets_users_pass() {
+        let root = tempfile::tempdir().unwrap();
+        let base = root.path().join("cache/spill");
+        let _dir = SpillDir::create(&base, "cpu-7", &own()).unwrap();
+        assert_eq!(fs::metadata(&base).unwrap().permissions().mode() & 0o777, 0o711);
+    }
+}

@@ -1,0 +1,140 @@
+//! Who is at the other end of a connection: what the kernel says, never what the peer says.
+//!
+//! - [`proc`]: what `/proc` tells of a process.
+//! - [`container`]: which YARN container a process is in.
+//! - [`ended`]: when a process ends.
+
+pub mod container;
+pub mod ended;
+pub mod proc;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags};
+use tokio::net::UnixStream;
+
+pub use self::ended::{Awaited, Ends};
+pub use self::proc::Proc;
+
+/// How long a look at a peer may take. Parts of `/proc` read the process's own memory, and a
+/// process can make that wait.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The process at the other end of a Unix socket, as it was when it connected.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its effective user.
+    pub uid: u32,
+    /// Its effective group.
+    pub gid: u32,
+    /// Its process.
+    pub pid: i32,
+    /// Its supplementary groups; empty where they can't be read.
+    pub groups: Vec<u32>,
+    /// Its working directory; absent where it can't be read.
+    pub cwd: Option<PathBuf>,
+    /// The YARN container that it is in.
+    pub container: Option<String>,
+    /// Becomes readable when its process ends.
+    pub pidfd: OwnedFd,
+}
+
+impl Peer {
+    /// Looks at the peer of a connection. An error means that it has ended already, that it
+    /// lives outside of the agent's PID namespace, or that it doesn't let itself be looked at.
+    pub async fn of(stream: &UnixStream, proc: &Proc) -> io::Result<Self> {
+        let credentials = stream.peer_cred()?;
+        let pid = credentials.pid().filter(|pid| *pid > 0).ok_or_else(|| {
+            io::Error::other("the process is in a PID namespace that the agent doesn't see")
+        })?;
+        let pidfd = pidfd(stream, pid)?;
+        let proc = proc.clone();
+        let look = tokio::task::spawn_blocking(move || {
+            let peer = Self {
+                uid: credentials.uid(),
+                gid: credentials.gid(),
+                pid,
+                groups: proc.groups(pid).unwrap_or_default(),
+                cwd: proc.cwd(pid).ok(),
+                container: container::container_of(&proc, pid),
+                pidfd,
+            };
+            // Only if it still runs was the number its own all the while.
+            if peer.has_ended()? { Err(ended(pid)) } else { Ok(peer) }
+        });
+        match tokio::time::timeout(LOOK_TIMEOUT, look).await {
+            Ok(looked) => looked.map_err(io::Error::other)?,
+            Err(_) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("/proc did not answer for process {pid} within {LOOK_TIMEOUT:?}"),
+            )),
+        }
+    }
+
+    fn has_ended(&self) -> io::Result<bool> {
+        let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        Ok(rustix::event::poll(&mut polled, Some(&at_once))? > 0)
+    }
+}
+
+/// A descriptor of the process that connected: from the socket (`SO_PEERPIDFD`, Linux 6.5), else
+/// by its number. There the number may have passed to a younger process; the uid that counts is
+/// the socket's all the same.
+fn pidfd(stream: &UnixStream, pid: i32) -> io::Result<OwnedFd> {
+    use nix::errno::Errno;
+    use nix::sys::socket::{getsockopt, sockopt::PeerPidfd};
+    match getsockopt(stream, PeerPidfd) {
+        Ok(pidfd) => Ok(pidfd),
+        Err(Errno::ENOPROTOOPT) => {
+            let pid = Pid::from_raw(pid).ok_or_else(|| ended(pid))?;
+            Ok(rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK)?)
+        }
+        Err(Errno::ESRCH | Errno::EINVAL | Errno::ENODATA) => Err(ended(pid)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn ended(pid: i32) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("process {pid} has ended"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn this_process_is_known() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let peer = Peer::of(&one, &Proc::default()).await.unwrap();
+        assert_eq!(peer.pid, std::process::id().cast_signed());
+        assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
+        assert_eq!(peer.cwd, std::env::current_dir().ok());
+        assert!(!peer.has_ended().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_process_that_has_ended_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let connect =
+            "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])";
+        let status = Command::new("python3")
+            .args(["-c", connect])
+            .arg(&path)
+            .stderr(Stdio::inherit())
+            .status()
+            .unwrap();
+        assert!(status.success());
+        let (stream, _) = listener.accept().await.unwrap();
+        let error = Peer::of(&stream, &Proc::default()).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+    }
+}
