@@ -1,2 +1,124 @@
-//! x
-fn main() {}
+//! Prints the node's GPUs.
+
+use std::io::{self, Write};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use creel_discovery::nvml::{self, Unwatched};
+use creel_discovery::{Error, Format, deadline};
+
+/// Prints the node's NVIDIA GPUs, as the driver (NVML) knows them.
+///
+/// A node without a driver has none: that is an answer, not an error. Exit codes: 0 answered,
+/// 1 the driver failed or did not answer in time, 2 wrong usage.
+#[derive(Parser)]
+#[command(name = "creel-discovery", version)]
+struct Cli {
+    /// How to print them.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+
+    /// How long to wait for the driver: seconds, or with a unit (10s, 500ms).
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    deadline: Duration,
+
+    /// Instead of the GPUs, print their errors as they happen: one JSON object per Xid event and
+    /// line, until standard input ends.
+    #[arg(long, conflicts_with_all = ["format", "deadline"])]
+    watch: bool,
+
+    /// Ask the driver in this process, without a deadline.
+    #[arg(long, hide = true)]
+    in_process: bool,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.find(|c: char| c.is_ascii_alphabetic()) {
+        Some(at) => text.split_at(at),
+        None => (text, "s"),
+    };
+    let scale = match unit {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        _ => return Err(format!("'{unit}' is no unit of time: use ms, s or min")),
+    };
+    number
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .and_then(|number| Duration::try_from_secs_f64(number * scale).ok())
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| "not a time above 0, as 10s or 500ms".to_owned())
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match (cli.in_process, cli.watch) {
+        (true, watch) => {
+            deadline::end_with_parent();
+            if watch { watch_here() } else { print_here(cli.format) }
+        }
+        (false, true) => deadline::relay(child().arg("--watch")),
+        (false, false) => print_by_child(&cli),
+    };
+    // Not a return: threads may still wait for what never comes.
+    std::process::exit(result.unwrap_or_else(|error| {
+        complain(&error.to_string());
+        1
+    }))
+}
+
+fn child() -> Command {
+    let mut command = deadline::this_program();
+    command.arg("--in-process");
+    command
+}
+
+fn print_by_child(cli: &Cli) -> Result<i32, Error> {
+    let format = cli.format.to_possible_value();
+    let format = format.as_ref().map_or("", |value| value.get_name());
+    let output = deadline::run(child().args(["--format", format]), cli.deadline)?;
+    io::stderr().write_all(&output.stderr).ok();
+    if output.status.success() {
+        print(&output.stdout)?;
+    }
+    Ok(output.status.code().unwrap_or(1))
+}
+
+fn print_here(format: Format) -> Result<i32, Error> {
+    let inventory = nvml::read()?;
+    if inventory.driver.is_none() {
+        no_driver();
+    }
+    print(format.text(&inventory).as_bytes())?;
+    Ok(0)
+}
+
+fn watch_here() -> Result<i32, Error> {
+    let end = nvml::watch(|event| {
+        let line = serde_json::to_string(&event).expect("an event is JSON") + "\n";
+        print(line.as_bytes()).is_ok()
+    })?;
+    match end {
+        Unwatched::NoDriver => no_driver(),
+        Unwatched::Unsupported => complain("no GPU of this node reports errors as they happen"),
+        Unwatched::Deaf => {}
+    }
+    Ok(0)
+}
+
+fn print(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
+}
+
+fn no_driver() {
+    complain(&format!("no NVIDIA driver: looked for {}", nvml::LIBRARIES.join(" and ")));
+}
+
+fn complain(text: &str) {
+    writeln!(io::stderr(), "creel-discovery: {text}").ok();
+}

@@ -1,0 +1,34 @@
+//! The formats of an inventory. Each gives all of its text at once: nothing is ever half printed.
+
+pub mod json;
+pub mod nvidia_smi;
+pub mod spark;
+pub mod table;
+
+use crate::Inventory;
+
+/// A format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// The line that Spark's resource discovery wants
+    Spark,
+    /// All that is known, as JSON
+    Json,
+    /// For people
+    #[default]
+    Table,
+    /// XML as of `nvidia-smi -x -q`, for YARN
+    NvidiaSmi,
+}
+
+impl Format {
+    /// The text of an inventory, with its last line's end.
+    pub fn text(self, inventory: &Inventory) -> String {
+        match self {
+            Self::Spark => spark::text(inventory),
+            Self::Json => json::text(inventory),
+            Self::Table => table::text(inventory),
+            Self::NvidiaSmi => nvidia_smi::text(inventory),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Reading NVML.
+//!
+//! - `library`: finding and starting it.
+//! - `reader`: what it knows, as an [`Inventory`](crate::Inventory).
+//! - `watch`: what it reports as it happens.
+//! - `raw`: the few calls that `nvml-wrapper` lacks, and the only unsafe code.
+
+mod library;
+mod raw;
+mod reader;
+mod watch;
+
+pub use library::LIBRARIES;
+pub use reader::read;
+pub use watch::{Unwatched, watch};

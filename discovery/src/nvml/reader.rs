@@ -1,0 +1,351 @@
+//! What NVML knows, as an inventory.
+
+use std::mem;
+
+use nvml_wrapper::enum_wrappers::device::{
+    ComputeMode as NvmlComputeMode, EccCounter, MemoryError, TemperatureSensor,
+    TemperatureThreshold,
+};
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::{PciInfo, ProcessInfo};
+use nvml_wrapper::{Device, Nvml};
+
+use super::{library, raw};
+use crate::inventory::{
+    ComputeMode, Driver, Ecc, Gpu, Inventory, Memory, Mig, NvLinkPeer, Power, Problem, Process,
+    ProcessKind, SCHEMA, Slice, Temperature, Utilization,
+};
+use crate::{Error, Health};
+
+/// More links than any GPU has (`NVML_NVLINK_MAX_LINKS` is 18, and grows).
+const MOST_LINKS: u32 = 64;
+
+/// `NVML_AFFINITY_SCOPE_NODE`.
+const SCOPE_NODE: u32 = 0;
+
+/// Reads the node's inventory; without a driver, an empty one.
+///
+/// This may take for ever: it is for a process that nobody waits for without a
+/// [deadline](crate::deadline), and that ends afterwards. NVML stays loaded, since giving it back
+/// is one more call that may not return.
+pub fn read() -> Result<Inventory, Error> {
+    let Some((nvml, library)) = library::start()? else { return Ok(Inventory::empty()) };
+    let count = nvml
+        .device_count()
+        .map_err(|error| Error::Driver { what: "count the GPUs", words: error.to_string() })?;
+    let driver = driver(&nvml, library);
+    let gpus = in_pci_order((0..count).map(|index| gpu(&nvml, index)).collect());
+    mem::forget(nvml);
+    Ok(Inventory { schema: SCHEMA, driver: Some(driver), gpus })
+}
+
+fn driver(nvml: &Nvml, library: &str) -> Driver {
+    let mut answers = Answers::default();
+    let cuda = answers.take("cuda", nvml.sys_cuda_driver_version());
+    Driver {
+        library: library.to_owned(),
+        version: answers.take("version", nvml.sys_driver_version()),
+        cuda: cuda.map(|version| format!("{}.{}", version / 1000, version % 1000 / 10)),
+        nvml: answers.take("nvml", nvml.sys_nvml_version()),
+        problems: answers.problems,
+    }
+}
+
+/// Domain, bus and device.
+type PciKey = (u32, u32, u32);
+
+/// Sorts GPUs by where they are and numbers them. One that doesn't say where it is keeps its place
+/// in NVML's order, which is almost always that of PCI.
+fn in_pci_order(gpus: Vec<(Option<PciKey>, Gpu)>) -> Vec<Gpu> {
+    let mut known: Vec<_> = gpus.iter().filter(|(key, _)| key.is_some()).cloned().collect();
+    known.sort_by_key(|(key, _)| *key);
+    let mut known = known.into_iter();
+    gpus.into_iter()
+        .map(|own| if own.0.is_some() { known.next().unwrap_or(own) } else { own })
+        .zip(0..)
+        .map(|((_, gpu), index)| Gpu { index, ..gpu })
+        .collect()
+}
+
+/// Collects what fails of the questions that one GPU is asked.
+#[derive(Default)]
+struct Answers {
+    problems: Vec<Problem>,
+    health: Health,
+    lost: bool,
+}
+
+impl Answers {
+    /// The answer, if there is one. What the GPU or the driver doesn't have is no problem.
+    fn take<T>(&mut self, what: &str, answer: Result<T, NvmlError>) -> Option<T> {
+        let error = match answer {
+            Ok(answer) => return Some(answer),
+            Err(error) if is_absence(&error) => return None,
+            Err(error) => error,
+        };
+        match error {
+            // All further answers would be this one.
+            NvmlError::GpuLost if self.lost => return None,
+            NvmlError::GpuLost => {
+                self.lost = true;
+                self.health.add(format!("GPU is lost: {error}"));
+            }
+            NvmlError::ResetRequired => self.health.add(format!("reset required: {error}")),
+            _ => {}
+        }
+        self.problems.push(Problem { what: what.to_owned(), error: error.to_string() });
+        None
+    }
+}
+
+/// Whether an error says that there is nothing to know, rather than that it is not known.
+fn is_absence(error: &NvmlError) -> bool {
+    matches!(
+        error,
+        NvmlError::NotSupported | NvmlError::FunctionNotFound | NvmlError::FailedToLoadSymbol(_)
+    )
+}
+
+fn gpu(nvml: &Nvml, index: u32) -> (Option<PciKey>, Gpu) {
+    let mut answers = Answers::default();
+    let mut gpu = Gpu::default();
+    let mut key = None;
+    if let Some(device) = answers.take("handle", nvml.device_by_index(index)) {
+        let pci = answers.take("pci_bus_id", device.pci_info());
+        key = pci.as_ref().map(|pci: &PciInfo| (pci.domain, pci.bus, pci.device));
+        gpu = Gpu {
+            pci_bus_id: pci.map(|pci| pci.bus_id),
+            uuid: answers.take("uuid", device.uuid()),
+            minor: answers.take("minor", device.minor_number()),
+            name: answers.take("name", device.name()),
+            ..gpu
+        };
+        // A lost GPU has nothing to say, and may take long to say so.
+        if !answers.lost {
+            gpu = details(&mut answers, &device, gpu);
+        }
+    } else if !answers.lost {
+        answers.health.add("the driver gives no access to it".to_owned());
+    }
+    (key, Gpu { health: answers.health, problems: answers.problems, ..gpu })
+}
+
+fn details(answers: &mut Answers, device: &Device<'_>, identity: Gpu) -> Gpu {
+    let capability = answers.take("compute_capability", device.cuda_compute_capability());
+    let utilization = answers.take("utilization", device.utilization_rates());
+    let threshold = |answers: &mut Answers, which| {
+        answers.take("temperature", device.temperature_threshold(which))
+    };
+    Gpu {
+        compute_capability: capability.map(|capability| {
+            let (major, minor) = (capability.major, capability.minor);
+            format!("{major}.{minor}")
+        }),
+        memory: memory(answers, device),
+        mig: mig(answers, device),
+        compute_mode: answers.take("compute_mode", device.compute_mode()).map(ComputeMode::from),
+        utilization: Utilization {
+            gpu: utilization.as_ref().map(|rates| rates.gpu),
+            memory: utilization.as_ref().map(|rates| rates.memory),
+        },
+        temperature: Temperature {
+            gpu: answers.take("temperature", device.temperature(TemperatureSensor::Gpu)),
+            slowdown: threshold(answers, TemperatureThreshold::Slowdown),
+            shutdown: threshold(answers, TemperatureThreshold::Shutdown),
+        },
+        power: Power {
+            draw: answers.take("power", device.power_usage()),
+            limit: answers.take("power", device.enforced_power_limit()),
+        },
+        ecc: ecc(answers, device),
+        nvlink: nvlink(answers, device),
+        numa_node: numa_node(answers, device),
+        processes: processes(answers, device),
+        ..identity
+    }
+}
+
+fn memory(answers: &mut Answers, device: &Device<'_>) -> Memory {
+    let answer = match device.memory_info() {
+        Ok(info) => Ok(Memory {
+            total: Some(info.total),
+            reserved: Some(info.reserved),
+            used: Some(info.used),
+            free: Some(info.free),
+        }),
+        Err(error) if is_absence(&error) => raw::memory(device),
+        Err(error) => Err(error),
+    };
+    answers.take("memory", answer).unwrap_or_default()
+}
+
+fn mig(answers: &mut Answers, device: &Device<'_>) -> Mig {
+    let Some(mode) = answers.take("mig", device.mig_mode()) else { return Mig::default() };
+    let enabled = mode.current == 1;
+    let most = enabled.then(|| answers.take("mig", device.mig_device_count())).flatten();
+    let mut slices = Vec::new();
+    for index in 0..most.unwrap_or(0) {
+        match device.mig_device_by_index(index) {
+            // There may be fewer than there can be.
+            Err(NvmlError::NotFound | NvmlError::InvalidArg) => {}
+            answer => {
+                if let Some(slice_device) = answers.take("mig", answer) {
+                    slices.push(slice(answers, &slice_device, slices.len() as u32));
+                }
+            }
+        }
+    }
+    Mig { enabled: Some(enabled), pending: Some(mode.pending == 1), slices }
+}
+
+fn slice(answers: &mut Answers, device: &Device<'_>, index: u32) -> Slice {
+    let name = answers.take("mig name", device.name());
+    let attributes = answers.take("mig attributes", device.attributes());
+    Slice {
+        index,
+        uuid: answers.take("mig uuid", device.uuid()),
+        // `NVIDIA A100-SXM4-40GB MIG 3g.20gb`
+        profile: name.and_then(|name| Some(name.rsplit_once(" MIG ")?.1.to_owned())),
+        gpu_instance: answers.take("mig gpu_instance", raw::gpu_instance(device)),
+        compute_instance: answers.take("mig compute_instance", raw::compute_instance(device)),
+        multiprocessors: attributes.map(|attributes| attributes.multiprocessor_count),
+        memory: memory(answers, device),
+    }
+}
+
+fn ecc(answers: &mut Answers, device: &Device<'_>) -> Ecc {
+    let mode = answers.take("ecc", device.is_ecc_enabled());
+    let mut errors = |kind, counter| answers.take("ecc", device.total_ecc_errors(kind, counter));
+    let corrected = errors(MemoryError::Corrected, EccCounter::Volatile);
+    let uncorrected = errors(MemoryError::Uncorrected, EccCounter::Volatile);
+    let uncorrected_ever = errors(MemoryError::Uncorrected, EccCounter::Aggregate);
+    let remapped_rows = answers.take("ecc", raw::remapped_rows(device));
+    if remapped_rows.as_ref().is_some_and(|rows| rows.failed) {
+        answers.health.add("a bad memory row could not be replaced".to_owned());
+    }
+    Ecc {
+        enabled: mode.map(|mode| mode.currently_enabled),
+        corrected,
+        uncorrected,
+        uncorrected_ever,
+        remapped_rows,
+    }
+}
+
+/// The peers of all links that are up, each once.
+fn nvlink(answers: &mut Answers, device: &Device<'_>) -> Option<Vec<NvLinkPeer>> {
+    let mut peers: Vec<NvLinkPeer> = Vec::new();
+    for number in 0..MOST_LINKS {
+        let link = device.link_wrapper_for(number);
+        match link.is_active() {
+            Ok(false) => continue,
+            Ok(true) => {}
+            // Beyond its last link; a GPU without any says so of the first.
+            Err(NvmlError::InvalidArg | NvmlError::NotSupported) => break,
+            Err(error) => {
+                answers.take("nvlink", Err::<(), _>(error));
+                return None;
+            }
+        }
+        let kind = answers.take("nvlink", raw::nvlink_peer(device, number)).flatten();
+        let pci = answers.take("nvlink", link.remote_pci_info());
+        let pci_bus_id = pci.map(|pci| pci.bus_id);
+        match peers.iter_mut().find(|peer| peer.kind == kind && peer.pci_bus_id == pci_bus_id) {
+            Some(peer) => peer.links += 1,
+            None => peers.push(NvLinkPeer { kind, pci_bus_id, links: 1 }),
+        }
+    }
+    Some(peers)
+}
+
+/// The first NUMA node whose memory is nearest to the GPU.
+fn numa_node(answers: &mut Answers, device: &Device<'_>) -> Option<u32> {
+    // Room for 1024 nodes, the kernel's limit.
+    let words = answers.take("numa_node", device.memory_affinity(16, SCOPE_NODE))?;
+    let (word, bits) = words.iter().enumerate().find(|(_, bits)| **bits != 0)?;
+    Some(word as u32 * u64::BITS + bits.trailing_zeros())
+}
+
+fn processes(answers: &mut Answers, device: &Device<'_>) -> Option<Vec<Process>> {
+    let compute = match device.running_compute_processes() {
+        Err(error) if is_absence(&error) => device.running_compute_processes_v2(),
+        answer => answer,
+    };
+    let graphics = match device.running_graphics_processes() {
+        Err(error) if is_absence(&error) => device.running_graphics_processes_v2(),
+        answer => answer,
+    };
+    let compute = answers.take("processes", compute);
+    let graphics = answers.take("processes", graphics);
+    if compute.is_none() && graphics.is_none() {
+        return None;
+    }
+    let all = compute.into_iter().flatten().map(|info| process(&info, ProcessKind::Compute));
+    let graphics = graphics.into_iter().flatten();
+    Some(all.chain(graphics.map(|info| process(&info, ProcessKind::Graphics))).collect())
+}
+
+fn process(info: &ProcessInfo, kind: ProcessKind) -> Process {
+    Process {
+        pid: info.pid,
+        kind,
+        memory: match info.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(bytes),
+            UsedGpuMemory::Unavailable => None,
+        },
+        gpu_instance: info.gpu_instance_id,
+        compute_instance: info.compute_instance_id,
+    }
+}
+
+impl From<NvmlComputeMode> for ComputeMode {
+    fn from(mode: NvmlComputeMode) -> Self {
+        match mode {
+            NvmlComputeMode::Default => Self::Default,
+            NvmlComputeMode::ExclusiveThread => Self::ExclusiveThread,
+            NvmlComputeMode::Prohibited => Self::Prohibited,
+            NvmlComputeMode::ExclusiveProcess => Self::ExclusiveProcess,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(buses: &[Option<u32>]) -> Vec<String> {
+        let gpus = buses
+            .iter()
+            .enumerate()
+            .map(|(place, bus)| {
+                let gpu = Gpu { name: Some(format!("{place}")), ..Gpu::default() };
+                (bus.map(|bus| (0, bus, 0)), gpu)
+            })
+            .collect();
+        let sorted = in_pci_order(gpus);
+        assert!(sorted.iter().zip(0..).all(|(gpu, index)| gpu.index == index));
+        sorted.into_iter().filter_map(|gpu| gpu.name).collect()
+    }
+
+    #[test]
+    fn the_order_is_that_of_pci() {
+        assert_eq!(order(&[Some(9), Some(3), Some(5)]), ["1", "2", "0"]);
+    }
+
+    #[test]
+    fn a_gpu_of_unknown_place_keeps_nvmls() {
+        assert_eq!(order(&[None, Some(9), Some(3)]), ["0", "2", "1"]);
+        assert_eq!(order(&[Some(9), None, Some(3)]), ["2", "1", "0"]);
+    }
+
+    #[test]
+    fn a_lost_gpu_is_a_problem_once() {
+        let mut answers = Answers::default();
+        assert_eq!(answers.take::<u32>("uuid", Err(NvmlError::GpuLost)), None);
+        assert_eq!(answers.take::<u32>("name", Err(NvmlError::GpuLost)), None);
+        assert_eq!(answers.take::<u32>("power", Err(NvmlError::NotSupported)), None);
+        assert_eq!(answers.problems.len(), 1);
+        assert_eq!(answers.health.state, crate::HealthState::Unhealthy);
+    }
+}
