@@ -15,7 +15,7 @@ import pytest
 from flight_sql import Client
 from node import BINARIES, eventually
 
-ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000) a, generate_series(1, 100000000) b WHERE a.value + b.value < 0"
+ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000000000)"
 
 
 def test_status(node):
