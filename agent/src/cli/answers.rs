@@ -1,0 +1,352 @@
+//! The answers of the control API as tables.
+
+use comfy_table::Table;
+use serde::de::DeserializeOwned;
+
+use super::human::{bytes, count, one_line, or_unknown, seconds, since, table, user};
+use super::stdout;
+use crate::api;
+use crate::client::Client;
+use crate::error::Error;
+
+/// Characters of a statement or an error in a table; `--json` has all of it.
+const TEXT_CHARS: usize = 80;
+
+/// An answer, and where it is asked for.
+pub(crate) trait Answer: DeserializeOwned {
+    /// Path of the API.
+    const PATH: &'static str;
+
+    /// The answer for people; `None`, and what to say instead, where there is nothing.
+    fn table(&self) -> Result<Table, &'static str>;
+}
+
+/// Asks for an answer and prints it: as it came, or as a table.
+pub(crate) async fn show<A: Answer>(client: &Client, json: bool) -> Result<(), Error> {
+    let answer = client.get(A::PATH).await?;
+    if json {
+        return stdout::write(&[answer.body.trim_ascii(), b"\n"].concat());
+    }
+    match answer.parse::<A>()?.table() {
+        Ok(table) => stdout::table(&table),
+        Err(nothing) => stdout::write(format!("{nothing}\n").as_bytes()),
+    }
+}
+
+/// The rows under their columns, or what to say where there are none.
+fn rows<R: IntoIterator<Item = String>>(
+    columns: &[&str],
+    rows: impl IntoIterator<Item = R>,
+    nothing: &'static str,
+) -> Result<Table, &'static str> {
+    let mut table = table(columns);
+    for row in rows {
+        table.add_row(row);
+    }
+    if table.is_empty() { Err(nothing) } else { Ok(table) }
+}
+
+impl Answer for api::Status {
+    const PATH: &'static str = "/v1/status";
+
+    fn table(&self) -> Result<Table, &'static str> {
+        let api::AgentStatus { version, pid, uptime_s, ready, gpu_error } = &self.agent;
+        let ready = if *ready { "ready" } else { "stopping" };
+        let gpus = gpu_error
+            .as_ref()
+            .map_or_else(|| self.gpus.to_string(), |error| format!("{} ({error})", self.gpus));
+        let mut table = Table::new();
+        table.load_preset(comfy_table::presets::NOTHING);
+        for (name, value) in [
+            ("agent", format!("{version}, {ready}, pid {pid}, up {}", seconds(*uptime_s))),
+            ("gpus", gpus),
+            ("executors", self.executors.to_string()),
+            ("attachments", self.attachments.to_string()),
+            ("leases", self.leases.to_string()),
+            ("queries", self.queries.to_string()),
+        ] {
+            table.add_row([name.to_owned(), value]);
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        Ok(table)
+    }
+}
+
+impl Answer for api::Gpus {
+    const PATH: &'static str = "/v1/gpus";
+
+    fn table(&self) -> Result<Table, &'static str> {
+        let columns = [
+            "INDEX", "NAME", ">USED", ">MEMORY", "MIG", "HEALTH", "LEASE", "DRIVER", "CUDA",
+            "PCI BUS", "UUID",
+        ];
+        rows(
+            &columns,
+            self.gpus.iter().flat_map(gpu_rows),
+            "no NVIDIA GPU; `creel doctor` says more",
+        )
+    }
+}
+
+/// A GPU, and below it its slices.
+fn gpu_rows(gpu: &api::Gpu) -> Vec<[String; 11]> {
+    let unknown = || or_unknown(None::<&str>);
+    let mig = match (gpu.mig.enabled, gpu.mig.slices.len()) {
+        (Some(true), slices) => format!("{slices} slices"),
+        (Some(false), _) => "off".to_owned(),
+        (None, _) => unknown(),
+    };
+    let health = match gpu.health.state {
+        api::HealthState::Healthy => "healthy".to_owned(),
+        api::HealthState::Unhealthy => format!("unhealthy: {}", gpu.health.reasons.join(", ")),
+    };
+    let mut rows = vec![[
+        gpu.index.to_string(),
+        or_unknown(gpu.name.as_ref()),
+        or_unknown(gpu.memory.used.map(bytes)),
+        or_unknown(gpu.memory.total.map(bytes)),
+        mig,
+        health,
+        or_unknown(gpu.lease.as_ref()),
+        or_unknown(gpu.driver.as_ref()),
+        or_unknown(gpu.cuda.as_ref()),
+        or_unknown(gpu.pci_bus_id.as_ref()),
+        or_unknown(gpu.uuid.as_ref()),
+    ]];
+    rows.extend(gpu.mig.slices.iter().map(|slice| {
+        let mut row = [const { String::new() }; 11];
+        row[0] = format!("{}:{}", gpu.index, slice.index);
+        row[1] = format!("  {}", or_unknown(slice.profile.as_ref()));
+        row[3] = or_unknown(slice.memory_total.map(bytes));
+        row[10] = or_unknown(slice.uuid.as_ref());
+        row
+    }));
+    rows
+}
+
+impl Answer for api::Executors {
+    const PATH: &'static str = "/v1/executors";
+
+    fn table(&self) -> Result<Table, &'static str> {
+        let columns = [
+            "ID",
+            "DEVICE",
+            "USER",
+            "PID",
+            "STATE",
+            "FOR",
+            ">RESTARTS",
+            ">RESERVED",
+            ">LIMIT",
+            ">SPILLED",
+            "LAST ERROR",
+        ];
+        let row = |executor: &api::Executor| {
+            let memory = executor.memory.as_ref();
+            [
+                executor.id.clone(),
+                executor.device.clone(),
+                user(executor.uid),
+                or_unknown(executor.pid),
+                state(executor.state).to_owned(),
+                since(executor.since),
+                executor.restarts.to_string(),
+                or_unknown(memory.map(|memory| bytes(memory.reserved))),
+                or_unknown(memory.map(|memory| bytes(memory.limit))),
+                or_unknown(memory.map(|memory| bytes(memory.spilled))),
+                or_unknown(executor.last_error.as_ref().map(|error| one_line(error, TEXT_CHARS))),
+            ]
+        };
+        rows(
+            &columns,
+            self.executors.iter().map(row),
+            "no executor runs; the next connection starts one",
+        )
+    }
+}
+
+fn state(state: api::ExecutorState) -> &'static str {
+    match state {
+        api::ExecutorState::Starting => "starting",
+        api::ExecutorState::Running => "running",
+        api::ExecutorState::Draining => "draining",
+        api::ExecutorState::BackingOff => "backing off",
+        api::ExecutorState::Failed => "failed",
+    }
+}
+
+impl Answer for api::Attachments {
+    const PATH: &'static str = "/v1/attachments";
+
+    fn table(&self) -> Result<Table, &'static str> {
+        let columns = [">ID", "USER", ">PID", "CONTAINER", "EXECUTOR", "FOR", ">QUERIES", ">SENT"];
+        let row = |attachment: &api::Attachment| {
+            [
+                attachment.id.to_string(),
+                user(attachment.uid),
+                attachment.pid.to_string(),
+                or_unknown(attachment.container.as_ref()),
+                attachment.executor.clone(),
+                since(attachment.since),
+                attachment.queries.to_string(),
+                bytes(attachment.bytes_sent),
+            ]
+        };
+        rows(&columns, self.attachments.iter().map(row), "nobody is connected")
+    }
+}
+
+impl Answer for api::Leases {
+    const PATH: &'static str = "/v1/leases";
+
+    fn table(&self) -> Result<Table, &'static str> {
+        let row = |lease: &api::Lease| {
+            [
+                lease.id.clone(),
+                or_unknown(lease.container.as_ref()),
+                user(lease.uid),
+                since(lease.since),
+                lease.source.clone(),
+                lease.devices.join(" "),
+            ]
+        };
+        let columns = ["ID", "CONTAINER", "USER", "FOR", "SOURCE", "DEVICES"];
+        rows(&columns, self.leases.iter().map(row), "no GPU is leased")
+    }
+}
+
+impl Answer for api::Queries {
+    const PATH: &'static str = "/v1/queries";
+
+    fn table(&self) -> Result<Table, &'static str> {
+        let columns = [
+            "ID",
+            "EXECUTOR",
+            "USER",
+            ">ELAPSED",
+            ">ROWS SCANNED",
+            ">SCANNED",
+            ">ROWS SENT",
+            ">SENT",
+            "SQL",
+        ];
+        let row = |query: &api::Query| {
+            let report = &query.report;
+            [
+                report.id.clone(),
+                query.executor.clone(),
+                user(query.uid),
+                format!("{:.1}s", report.elapsed_ms as f64 / 1000.0),
+                count(report.rows_scanned),
+                bytes(report.bytes_scanned),
+                count(report.rows_sent),
+                bytes(report.bytes_sent),
+                one_line(&report.sql, TEXT_CHARS),
+            ]
+        };
+        rows(&columns, self.queries.iter().map(row), "no query runs")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(answer: &impl Answer) -> Vec<String> {
+        let table = answer.table().unwrap();
+        table.lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+
+    fn gpu() -> api::Gpu {
+        api::Gpu {
+            index: 0,
+            uuid: Some("GPU-1".into()),
+            minor: None,
+            pci_bus_id: None,
+            name: Some("NVIDIA H200".into()),
+            memory: api::GpuMemory { total: Some(141 << 30), used: None, free: None },
+            driver: Some("570.1".into()),
+            cuda: None,
+            mig: api::Mig {
+                enabled: Some(true),
+                slices: vec![api::MigSlice {
+                    index: 1,
+                    uuid: Some("MIG-2".into()),
+                    profile: Some("3g.20gb".into()),
+                    memory_total: Some(20 << 30),
+                }],
+            },
+            health: api::Health {
+                state: api::HealthState::Unhealthy,
+                reasons: vec!["Xid 79".into(), "lost".into()],
+            },
+            lease: None,
+        }
+    }
+
+    #[test]
+    fn a_gpu_has_its_slices_below_it_and_unknown_is_a_dash() {
+        let lines = lines(&api::Gpus { schema: 1, gpus: vec![gpu()] });
+        assert_eq!(lines.len(), 3);
+        let words: Vec<_> = lines[1].split_whitespace().collect();
+        assert_eq!(words[..6], ["0", "NVIDIA", "H200", "-", "141.0", "GiB"]);
+        assert!(
+            lines[1].contains("1 slices") && lines[1].contains("unhealthy: Xid 79, lost"),
+            "{lines:?}"
+        );
+        let words: Vec<_> = lines[2].split_whitespace().collect();
+        assert_eq!(words, ["0:1", "3g.20gb", "20.0", "GiB", "MIG-2"]);
+    }
+
+    #[test]
+    fn nothing_is_said_in_words() {
+        assert!(
+            api::Gpus { schema: 1, gpus: vec![] }.table().unwrap_err().contains("no NVIDIA GPU")
+        );
+        assert!(api::Queries { schema: 1, queries: vec![] }.table().is_err());
+    }
+
+    #[test]
+    fn a_status_says_why_gpus_are_unknown() {
+        let agent = api::AgentStatus {
+            version: "1.2".into(),
+            pid: 7,
+            uptime_s: 61,
+            ready: true,
+            gpu_error: Some("driver/library version mismatch".into()),
+        };
+        let status = api::Status {
+            schema: 1,
+            agent,
+            gpus: 0,
+            executors: 1,
+            attachments: 2,
+            leases: 0,
+            queries: 3,
+        };
+        let lines = lines(&status);
+        assert_eq!(lines[0], "agent        1.2, ready, pid 7, up 1m 1s");
+        assert_eq!(lines[1], "gpus         0 (driver/library version mismatch)");
+        assert_eq!(lines[5], "queries      3");
+    }
+
+    #[test]
+    fn a_query_is_on_one_line() {
+        let report = creel_wire::QueryReport {
+            id: "q1".into(),
+            attachment: 1,
+            sql: "SELECT\n*".into(),
+            elapsed_ms: 1234,
+            rows_scanned: 5_000_000,
+            bytes_scanned: 2048,
+            rows_sent: 1,
+            bytes_sent: 1,
+        };
+        let query = api::Query { executor: "cpu-0".into(), uid: 0, report };
+        let lines = lines(&api::Queries { schema: 1, queries: vec![query] });
+        assert!(lines[1].contains("1.2s") && lines[1].contains("5 000 000"), "{lines:?}");
+        assert!(lines[1].ends_with("SELECT *"), "{lines:?}");
+    }
+}
