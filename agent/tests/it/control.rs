@@ -1,0 +1,94 @@
+//! The control API.
+
+use std::io::Write;
+
+use rustix::process::Signal;
+
+use crate::node::{Node, eventually, is_root, line};
+
+#[test]
+fn the_node_in_numbers() {
+    let node = Node::new();
+    let agent = node.start();
+    let mut client = agent.attach();
+    client.write_all(b"query q1\n").unwrap();
+    line(&mut client);
+    let status = agent.get("/v1/status");
+    assert_eq!(status["schema"], 1);
+    assert_eq!(status["agent"]["pid"], agent.pid());
+    assert_eq!(status["agent"]["ready"], true);
+    assert_eq!(status["agent"]["gpu_error"], serde_json::Value::Null);
+    for (what, count) in
+        [("gpus", 0), ("executors", 1), ("attachments", 1), ("leases", 0), ("queries", 1)]
+    {
+        assert_eq!(status[what], count, "{what}");
+    }
+    assert_eq!(agent.get("/v1/version")["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(agent.get("/v1/gpus")["gpus"], serde_json::json!([]));
+    assert_eq!(agent.get("/v1/leases")["leases"], serde_json::json!([]));
+}
+
+#[test]
+fn what_is_not_there_and_what_is_not_allowed() {
+    let node = Node::new();
+    let agent = node.start();
+    assert_eq!(agent.request("GET", "/v2/status").0, 404);
+    assert_eq!(agent.request("POST", "/v1/status").0, 400);
+    assert_eq!(agent.request("GET", "/v1/queries/q1").0, 400);
+    let (status, failure) = agent.request("DELETE", "/v1/queries/q1");
+    assert_eq!((status, &failure["schema"]), (404, &1.into()));
+    assert!(failure["error"].as_str().unwrap().contains("q1"), "{failure}");
+}
+
+#[test]
+fn a_query_is_cancelled() {
+    let node = Node::new();
+    let agent = node.start();
+    let mut client = agent.attach();
+    client.write_all(b"query q1\n").unwrap();
+    line(&mut client);
+    assert_eq!(agent.request("DELETE", "/v1/queries/q1").0, 200);
+    assert_eq!(agent.get("/v1/queries")["queries"], serde_json::json!([]));
+}
+
+#[test]
+fn users_see_their_own_and_managers_see_all() {
+    if !is_root("users_see_their_own_and_managers_see_all") {
+        return;
+    }
+    let node = Node::new();
+    let agent = node.start();
+    let mut own = agent.attach();
+    own.write_all(b"query q1\n").unwrap();
+    line(&mut own);
+    let mut theirs = agent.peer(54_321, "creel.sock", "hold");
+    line(&mut theirs.stdout);
+    assert_eq!(agent.attachments().len(), 2);
+
+    for what in ["executors", "attachments"] {
+        let (status, body) = agent.request_as(54_321, "GET", &format!("/v1/{what}"));
+        assert_eq!(status, 200);
+        let seen = body[what].as_array().unwrap();
+        assert_eq!((seen.len(), &seen[0]["uid"]), (1, &54_321.into()), "{body}");
+    }
+    assert_eq!(agent.request_as(54_321, "GET", "/v1/queries").1["queries"], serde_json::json!([]));
+    assert_eq!(agent.request_as(54_321, "GET", "/v1/status").1["attachments"], 1);
+    assert_eq!(agent.request_as(54_321, "DELETE", "/v1/queries/q1").0, 403);
+    assert_eq!(agent.request_as(54_321, "DELETE", "/v1/queries/q2").0, 404);
+    assert_eq!(agent.get("/v1/queries")["queries"][0]["id"], "q1", "it runs on");
+}
+
+#[test]
+fn an_executor_that_hangs_hangs_nobody_who_asks() {
+    let node = Node::new();
+    let agent = node.start();
+    let _client = agent.attach();
+    let pid = agent.executor_pid();
+    rustix::process::kill_process(pid, Signal::STOP).unwrap();
+    let executor = &agent.executors()[0];
+    assert_eq!(executor["state"], "running");
+    assert_eq!(executor["memory"], serde_json::Value::Null);
+    assert_eq!(agent.attachments().len(), 1);
+    rustix::process::kill_process(pid, Signal::CONT).unwrap();
+    eventually("it answers again", || !agent.executors()[0]["memory"].is_null());
+}
