@@ -14,6 +14,7 @@ mod settings;
 mod sockets;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use creel_settings::{Loaded, Settings, Sources};
 use rustix::process::{Resource, getrlimit};
@@ -21,6 +22,9 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::run_dir::RunDir;
+
+/// See [`Node::patience`].
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How a finding is to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -102,6 +106,8 @@ pub struct Node {
     pub discovery: PathBuf,
     /// `creel-executor`.
     pub executor: PathBuf,
+    /// How long the agent may take to answer, and `creel-discovery` beyond its own deadline.
+    pub patience: Duration,
 }
 
 impl Node {
@@ -121,6 +127,7 @@ impl Node {
             locked_memory: limit(Resource::Memlock),
             discovery: crate::programs::find("creel-discovery", "CREEL_DISCOVERY"),
             executor: crate::programs::find("creel-executor", "CREEL_EXECUTOR"),
+            patience: PATIENCE,
         }
     }
 }
@@ -129,7 +136,7 @@ impl Node {
 pub async fn examine(node: &Node) -> Vec<Finding> {
     let (settings, mut findings) = settings::check(&node.sources);
     let Loaded { settings, .. } = settings;
-    let driver = driver::check(&node.discovery, settings.discovery_deadline).await;
+    let driver = driver::check(node, settings.discovery_deadline).await;
     let has_gpu = driver.has_gpu;
     findings.extend(driver.findings);
     findings.extend(programs::check(node));
@@ -159,6 +166,7 @@ mod tests {
             locked_memory: Limit { soft: None, hard: None },
             discovery: directory.join("creel-discovery"),
             executor: directory.join("creel-executor"),
+            patience: Duration::from_mins(1),
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::time::Duration;
 
 use super::{Finding, Node};
 use crate::api;
@@ -10,9 +9,6 @@ use crate::client::Client;
 use crate::error::Error;
 
 const CHECK: &str = "sockets";
-
-/// How long the agent may take to say its version.
-const DEADLINE: Duration = Duration::from_secs(3);
 
 /// Asks on the control socket. The data socket is only looked at: a connection would start an
 /// executor.
@@ -26,14 +22,14 @@ pub(super) async fn check(node: &Node) -> Vec<Finding> {
     }
     let path = socket.display();
     let client = Client::new(run_dir);
-    let version = match tokio::time::timeout(DEADLINE, client.get("/v1/version")).await {
+    let version = match tokio::time::timeout(node.patience, client.get("/v1/version")).await {
         Ok(answer) => answer.and_then(|answer| answer.parse::<api::Version>()),
         Err(_) => {
             return vec![Finding::error(
                 CHECK,
                 format!(
-                    "the agent took a connection on {path}, and did not answer within {} s",
-                    DEADLINE.as_secs()
+                    "the agent took a connection on {path}, and did not answer within {:?}",
+                    node.patience
                 ),
                 "look at its log (journalctl -u creeld), and restart it (systemctl restart creeld)",
             )];
@@ -88,6 +84,7 @@ fn is_socket(path: &Path) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
+    use std::time::Duration;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -119,12 +116,13 @@ mod tests {
         assert!(findings[0].what.contains("left over"), "{findings:?}");
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn an_agent_that_does_not_answer_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
-        let node = node(directory.path());
+        let mut node = node(directory.path());
         std::fs::create_dir(directory.path().join("run")).unwrap();
         let _listener = UnixListener::bind(directory.path().join("run/agent.sock")).unwrap();
+        node.patience = Duration::from_millis(50);
         let findings = check(&node).await;
         assert!(findings[0].what.contains("did not answer"), "{findings:?}");
     }

@@ -1,4 +1,5 @@
-//! JSON: one object a row and line, every column in it, `null` for NULL.
+//! JSON: one object a row and line, every column in it, `null` for NULL. Decimals are numbers with
+//! all their digits; what JSON has no type for is text.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -49,7 +50,7 @@ mod tests {
             rows,
             [
                 serde_json::json!({
-                    "n": 1, "text": "a \"b\", c", "dec": "-12.345", "real": 0.1,
+                    "n": 1, "text": "a \"b\", c", "dec": -12.345, "real": 0.1,
                     "time": "2023-11-14T22:13:20.123456Z", "list": [1, null],
                 }),
                 serde_json::json!({
