@@ -82,12 +82,16 @@ pub fn xid(number: u64) -> Xid {
         63 => (Contained, "a memory row or page was recorded to be replaced at the next reset"),
         64 => (Fatal, "a bad memory row or page could not be recorded to be replaced"),
         68 => (Application, "a program caused an exception in the video decoder"),
+        69 => (Application, "a program gave the graphics engine a class of work that it refuses"),
         74 => (Fatal, "NVLink error"),
         79 => (Fatal, "the GPU has fallen off the bus"),
         92 => (Contained, "many single-bit memory errors"),
         94 => (Contained, "memory error that only the programs on it suffered from"),
         95 => (Fatal, "memory error that could not be contained: all programs suffer from it"),
+        109 => (Application, "a program's work did not give way to another's in time"),
         119 | 120 => (Fatal, "the GPU's system processor (GSP) doesn't answer"),
+        137 => (Application, "a program accessed memory of another GPU that is not its own"),
+        154 => (Contained, "what it takes to recover the GPU has changed: see the kernel log"),
         _ => (Fatal, "an error that Creel doesn't know; see NVIDIA's list of Xid errors"),
     };
     Xid { severity, meaning }
@@ -99,7 +103,7 @@ mod tests {
 
     #[test]
     fn errors_of_programs_are_not_of_the_gpu() {
-        for number in [13, 31, 43, 45, 68] {
+        for number in [13, 31, 43, 45, 68, 109] {
             assert_eq!(xid(number).severity, Severity::Application, "{number}");
         }
         for number in [48, 64, 74, 79, 95, 119, 4711] {

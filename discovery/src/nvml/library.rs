@@ -1,21 +1,17 @@
 //! Finding and starting NVML.
 
 use std::ffi::OsStr;
-use std::fs;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-use super::raw;
+use super::{kernel, raw};
 use crate::Error;
 
 /// Where the driver's library is looked for, in this order, in the dynamic loader's directories
 /// (`LD_LIBRARY_PATH`, ld.so.cache). A node that has only the driver, and no CUDA toolkit, has no
 /// unversioned name.
 pub const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
-
-/// Where the kernel says which driver is loaded.
-const KERNEL_MODULE_VERSION: &str = "/sys/module/nvidia/version";
 
 /// Loads and starts NVML; absent: there is no driver on this node.
 pub(super) fn start() -> Result<Option<(Nvml, &'static str)>, Error> {
@@ -61,8 +57,8 @@ fn initialize_error(library: &str, error: NvmlError) -> Error {
         _ => "nvidia-smi and the kernel log (dmesg, NVRM) may say more",
     };
     let mut words = raw::error_words(library, error);
-    if let Ok(version) = fs::read_to_string(KERNEL_MODULE_VERSION) {
-        words = format!("{words} (the kernel has driver {})", version.trim());
+    if let Some(version) = kernel::driver_version() {
+        words = format!("{words} (the kernel has driver {version})");
     }
     Error::Initialize { library: library.to_owned(), words, remedy }
 }

@@ -8,10 +8,10 @@ use nvml_wrapper::enum_wrappers::device::{
 };
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::{PciInfo, ProcessInfo};
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
 
-use super::{library, raw};
+use super::{kernel, library, raw};
 use crate::inventory::{
     ComputeMode, Driver, Ecc, Gpu, Inventory, Memory, Mig, NvLinkPeer, Power, Problem, Process,
     ProcessKind, SCHEMA, Slice, Temperature, Utilization,
@@ -34,8 +34,19 @@ pub fn read() -> Result<Inventory, Error> {
     let count = nvml
         .device_count()
         .map_err(|error| Error::Driver { what: "count the GPUs", words: error.to_string() })?;
-    let driver = driver(&nvml, library);
-    let gpus = in_pci_order((0..count).map(|index| gpu(&nvml, index)).collect());
+    let mut driver = driver(&nvml, library);
+    let mut gpus = Vec::new();
+    for index in 0..count {
+        match nvml.device_by_index(index) {
+            // It is another's, as in a container: CUDA doesn't count it either.
+            Err(error @ NvmlError::NoPermission) => driver
+                .problems
+                .push(Problem { what: format!("GPU {index}"), error: error.to_string() }),
+            device => gpus.push(gpu(device)),
+        }
+    }
+    place_lost(&mut gpus, &kernel::pci_bus_ids());
+    let gpus = in_pci_order(gpus);
     mem::forget(nvml);
     Ok(Inventory { schema: SCHEMA, driver: Some(driver), gpus })
 }
@@ -52,19 +63,31 @@ fn driver(nvml: &Nvml, library: &str) -> Driver {
     }
 }
 
-/// Domain, bus and device.
-type PciKey = (u32, u32, u32);
+/// Says where the GPUs are that don't say it, from where the kernel knows GPUs: they are on the
+/// places that are left, if those are as many.
+fn place_lost(gpus: &mut [Gpu], all: &[String]) {
+    let taken: Vec<_> = gpus.iter().filter_map(|gpu| gpu.pci_bus_id.clone()).collect();
+    let left: Vec<_> = all.iter().filter(|id| !taken.contains(id)).collect();
+    let lost = gpus.iter_mut().filter(|gpu| gpu.pci_bus_id.is_none());
+    if taken.len() + left.len() == all.len() && all.len() == taken.len() + lost.count() {
+        let lost = gpus.iter_mut().filter(|gpu| gpu.pci_bus_id.is_none());
+        for (gpu, id) in lost.zip(left) {
+            gpu.pci_bus_id = Some(id.clone());
+        }
+    }
+}
 
-/// Sorts GPUs by where they are and numbers them. One that doesn't say where it is keeps its place
+/// Sorts GPUs by where they are and numbers them. One of which that is not known keeps its place
 /// in NVML's order, which is almost always that of PCI.
-fn in_pci_order(gpus: Vec<(Option<PciKey>, Gpu)>) -> Vec<Gpu> {
-    let mut known: Vec<_> = gpus.iter().filter(|(key, _)| key.is_some()).cloned().collect();
-    known.sort_by_key(|(key, _)| *key);
+fn in_pci_order(gpus: Vec<Gpu>) -> Vec<Gpu> {
+    let mut known: Vec<_> = gpus.iter().filter(|gpu| gpu.pci_bus_id.is_some()).cloned().collect();
+    // NVML writes all parts with leading zeros: the order of the texts is that of the numbers.
+    known.sort_by(|one, other| one.pci_bus_id.cmp(&other.pci_bus_id));
     let mut known = known.into_iter();
     gpus.into_iter()
-        .map(|own| if own.0.is_some() { known.next().unwrap_or(own) } else { own })
+        .map(|own| if own.pci_bus_id.is_some() { known.next().unwrap_or(own) } else { own })
         .zip(0..)
-        .map(|((_, gpu), index)| Gpu { index, ..gpu })
+        .map(|(gpu, index)| Gpu { index, ..gpu })
         .collect()
 }
 
@@ -94,7 +117,10 @@ impl Answers {
             NvmlError::ResetRequired => self.health.add(format!("reset required: {error}")),
             _ => {}
         }
-        self.problems.push(Problem { what: what.to_owned(), error: error.to_string() });
+        let problem = Problem { what: what.to_owned(), error: error.to_string() };
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
         None
     }
 }
@@ -107,15 +133,12 @@ fn is_absence(error: &NvmlError) -> bool {
     )
 }
 
-fn gpu(nvml: &Nvml, index: u32) -> (Option<PciKey>, Gpu) {
+fn gpu(device: Result<Device<'_>, NvmlError>) -> Gpu {
     let mut answers = Answers::default();
     let mut gpu = Gpu::default();
-    let mut key = None;
-    if let Some(device) = answers.take("handle", nvml.device_by_index(index)) {
-        let pci = answers.take("pci_bus_id", device.pci_info());
-        key = pci.as_ref().map(|pci: &PciInfo| (pci.domain, pci.bus, pci.device));
+    if let Some(device) = answers.take("handle", device) {
         gpu = Gpu {
-            pci_bus_id: pci.map(|pci| pci.bus_id),
+            pci_bus_id: answers.take("pci_bus_id", device.pci_info()).map(|pci| pci.bus_id),
             uuid: answers.take("uuid", device.uuid()),
             minor: answers.take("minor", device.minor_number()),
             name: answers.take("name", device.name()),
@@ -128,7 +151,7 @@ fn gpu(nvml: &Nvml, index: u32) -> (Option<PciKey>, Gpu) {
     } else if !answers.lost {
         answers.health.add("the driver gives no access to it".to_owned());
     }
-    (key, Gpu { health: answers.health, problems: answers.problems, ..gpu })
+    Gpu { health: answers.health, problems: answers.problems, ..gpu }
 }
 
 fn details(answers: &mut Answers, device: &Device<'_>, identity: Gpu) -> Gpu {
@@ -314,29 +337,53 @@ impl From<NvmlComputeMode> for ComputeMode {
 mod tests {
     use super::*;
 
-    fn order(buses: &[Option<u32>]) -> Vec<String> {
-        let gpus = buses
-            .iter()
-            .enumerate()
-            .map(|(place, bus)| {
-                let gpu = Gpu { name: Some(format!("{place}")), ..Gpu::default() };
-                (bus.map(|bus| (0, bus, 0)), gpu)
+    fn gpus(ids: &[Option<&str>]) -> Vec<Gpu> {
+        let names = (0..).map(|place: u32| place.to_string());
+        ids.iter()
+            .zip(names)
+            .map(|(id, name)| Gpu {
+                pci_bus_id: id.map(str::to_owned),
+                name: Some(name),
+                ..Gpu::default()
             })
-            .collect();
-        let sorted = in_pci_order(gpus);
+            .collect()
+    }
+
+    fn order(ids: &[Option<&str>]) -> Vec<String> {
+        let sorted = in_pci_order(gpus(ids));
         assert!(sorted.iter().zip(0..).all(|(gpu, index)| gpu.index == index));
         sorted.into_iter().filter_map(|gpu| gpu.name).collect()
     }
 
+    const A: &str = "00000000:3B:00.0";
+    const B: &str = "00000000:AF:00.0";
+    const C: &str = "00000001:01:00.0";
+
     #[test]
     fn the_order_is_that_of_pci() {
-        assert_eq!(order(&[Some(9), Some(3), Some(5)]), ["1", "2", "0"]);
+        assert_eq!(order(&[Some(C), Some(A), Some(B)]), ["1", "2", "0"]);
     }
 
     #[test]
     fn a_gpu_of_unknown_place_keeps_nvmls() {
-        assert_eq!(order(&[None, Some(9), Some(3)]), ["0", "2", "1"]);
-        assert_eq!(order(&[Some(9), None, Some(3)]), ["2", "1", "0"]);
+        assert_eq!(order(&[None, Some(C), Some(A)]), ["0", "2", "1"]);
+        assert_eq!(order(&[Some(C), None, Some(A)]), ["2", "1", "0"]);
+    }
+
+    #[test]
+    fn a_lost_gpu_is_where_no_other_is() {
+        let placed = |ids: &[Option<&str>], all: &[&str]| {
+            let mut gpus = gpus(ids);
+            let all: Vec<_> = all.iter().map(|id| (*id).to_owned()).collect();
+            place_lost(&mut gpus, &all);
+            gpus.into_iter().map(|gpu| gpu.pci_bus_id.unwrap_or_default()).collect::<Vec<_>>()
+        };
+        assert_eq!(placed(&[Some(A), None, Some(C)], &[A, B, C]), [A, B, C]);
+        assert_eq!(placed(&[None, Some(B), None], &[A, B, C]), [A, B, C]);
+        // The kernel tells of others, or of none.
+        assert_eq!(placed(&[Some(A), None], &[A, B, C]), [A, ""]);
+        assert_eq!(placed(&[Some(A), None], &[B, C]), [A, ""]);
+        assert_eq!(placed(&[Some(A), None], &[]), [A, ""]);
     }
 
     #[test]

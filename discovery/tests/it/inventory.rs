@@ -324,14 +324,36 @@ fn a_gpu_that_is_lost_midway_keeps_what_is_known() {
 }
 
 #[test]
-fn a_gpu_that_may_not_be_opened_is_not_offered() {
+fn a_gpu_that_may_not_be_opened_is_not_counted() {
     let node = TestNode::of(&["h200:2"]);
     let fault = Fault::new(Some(0), Action::Fail("NO_PERMISSION".parse().unwrap()));
+    node.node.set_faults(&[fault.of("nvmlDeviceGetHandleByIndex_v2")]).unwrap();
+    // As in a container that has the other one alone: to CUDA that is number 0.
+    let inventory = node.inventory();
+    assert_eq!(inventory.gpus.len(), 1);
+    assert_eq!((inventory.gpus[0].index, inventory.gpus[0].minor), (0, Some(1)));
+    assert_eq!(inventory.driver.unwrap().problems.len(), 1);
+    assert_eq!(node.spark(), "{\"name\": \"gpu\", \"addresses\":[\"0\"]}\n");
+}
+
+#[test]
+fn a_gpu_that_gives_no_handle_is_not_offered() {
+    let node = TestNode::of(&["h200:2"]);
+    let fault = Fault::new(Some(0), Action::Fail("IRQ_ISSUE".parse().unwrap()));
     node.node.set_faults(&[fault.of("nvmlDeviceGetHandleByIndex_v2")]).unwrap();
     let inventory = node.inventory();
     assert_eq!(inventory.gpus.len(), 2);
     assert_eq!(inventory.gpus[0].health.state, HealthState::Unhealthy);
     assert_eq!(node.spark(), "{\"name\": \"gpu\", \"addresses\":[\"1\"]}\n");
+}
+
+#[test]
+fn a_driver_without_a_gpu_has_none() {
+    let node = TestNode::from_toml("driver_version = '535.216.01'");
+    let inventory = node.inventory();
+    assert_eq!(inventory.gpus, []);
+    assert_eq!(inventory.driver.unwrap().version.as_deref(), Some("535.216.01"));
+    assert_eq!(node.spark(), "{\"name\": \"gpu\", \"addresses\":[]}\n");
 }
 
 #[test]
