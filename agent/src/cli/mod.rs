@@ -33,21 +33,23 @@ use crate::run_dir::RunDir;
 
 /// Talks to the Creel agent of this node.
 #[derive(Debug, Parser)]
-#[command(name = "creel", version, about, disable_help_subcommand = true, after_help = AFTER_HELP)]
+#[command(name = "creel", version, disable_help_subcommand = true, after_help = AFTER_HELP)]
 pub struct Cli {
     /// Print one JSON object with "schema" instead of a table (sql: one object a row)
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
-    /// The agent's run directory [default: CREEL_RUN_DIR, else /run/creel for root and
-    /// $XDG_RUNTIME_DIR/creel for others]
-    #[arg(long, global = true, value_name = "DIR")]
+    /// The agent's run directory [default: `CREEL_RUN_DIR`, else /run/creel for root and
+    /// `$XDG_RUNTIME_DIR/creel` for others]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "DIR")]
     run_dir: Option<PathBuf>,
     /// The settings file [default: /etc/creel/creel.toml]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
+
+const GLOBAL: &str = "Options of all commands";
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 agent not reachable, 4 not allowed, 5 not found,
@@ -177,11 +179,21 @@ mod tests {
     }
 
     #[test]
+    fn sql_comes_from_one_source_and_with_settings() {
+        for source in [&["-c", "SELECT 1"][..], &["-f", "a.sql"], &["-"]] {
+            let settings = ["--set", "sql.batch_size=1", "--set", "a.b=c"];
+            let arguments = ["creel", "sql"].iter().chain(source).chain(&settings);
+            assert!(Cli::try_parse_from(arguments).is_ok(), "{source:?}");
+        }
+    }
+
+    #[test]
     fn wrong_usage_is_code_2() {
         for arguments in [
             &["creel"][..],
             &["creel", "nosuch"],
             &["creel", "sql"],
+            &["creel", "sql", "--set", "sql.batch_size=1"],
             &["creel", "sql", "-c", "SELECT 1", "-"],
             &["creel", "sql", "-c", "SELECT 1", "--format", "xml"],
             &["creel", "sql", "-c", "SELECT 1", "--set", "sql.batch_size"],

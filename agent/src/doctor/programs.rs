@@ -14,15 +14,17 @@ pub(super) fn check(node: &Node) -> Vec<Finding> {
     ];
     programs
         .into_iter()
-        .map(|(path, name, variable, loss)| match is_program(path) {
-            true => Finding::ok(CHECK, format!("{name} is {}", path.display())),
-            false => Finding::error(
+        .map(|(path, name, variable, loss)| {
+            if is_program(path) {
+                return Finding::ok(CHECK, format!("{name} is {}", path.display()));
+            }
+            Finding::error(
                 CHECK,
-                format!("{name} is not at {}: {loss}", path.display()),
+                format!("there is no {}: {loss}", path.display()),
                 format!(
                     "install it beside creel or in /usr/libexec/creel, or set {variable} to its path"
                 ),
-            ),
+            )
         })
         .collect()
 }

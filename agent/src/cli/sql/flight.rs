@@ -193,6 +193,8 @@ mod tests {
 
     #[test]
     fn only_an_own_executor_that_ended_is_a_reason() {
+        use api::ExecutorState::{BackingOff, Failed, Running};
+
         let executor = |uid, state, since, error: &str| api::Executor {
             id: String::new(),
             device: "cpu".into(),
@@ -204,7 +206,6 @@ mod tests {
             last_error: Some(error.into()),
             memory: None,
         };
-        use api::ExecutorState::{BackingOff, Failed, Running};
         let executors = vec![
             executor(1, Failed, 5, "older"),
             executor(1, BackingOff, 6, "killed by signal 9"),

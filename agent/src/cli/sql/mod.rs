@@ -34,9 +34,9 @@ use flight::Session;
 use format::{Encoder, Format};
 use progress::Progress;
 
-/// Where SQL comes from, and what the session is to be.
+/// Where SQL comes from.
 #[derive(Debug, Args)]
-#[group(id = "source", required = true, multiple = false, args = ["command", "file", "stdin"])]
+#[group(required = true, multiple = false)]
 struct Source {
     /// The SQL; several statements are separated by `;`
     #[arg(short, value_name = "SQL")]
@@ -47,7 +47,12 @@ struct Source {
     /// Read the SQL from standard input
     #[arg(value_name = "-", value_parser = ["-"])]
     stdin: Option<String>,
-    /// Change a setting for these statements, as sql.batch_size=1024 (see `creel config list`)
+}
+
+/// What the session of the statements is to be.
+#[derive(Debug, Args)]
+struct SessionSettings {
+    /// Change a setting for these statements, as `sql.batch_size=1024` (see `creel config list`)
     #[arg(long, value_name = "NAME=VALUE", value_parser = creel_settings::assignment)]
     set: Vec<(String, String)>,
 }
@@ -56,6 +61,8 @@ struct Source {
 pub(crate) struct Arguments {
     #[command(flatten)]
     source: Source,
+    #[command(flatten)]
+    session: SessionSettings,
     /// How to write the results [default: table; json with --json]
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -65,6 +72,8 @@ pub(crate) struct Arguments {
 pub(crate) struct ExplainArguments {
     #[command(flatten)]
     source: Source,
+    #[command(flatten)]
+    session: SessionSettings,
     /// Run the statement, and show what each part of its plan did
     #[arg(long)]
     analyze: bool,
@@ -77,7 +86,7 @@ pub(crate) struct ExplainArguments {
 pub(crate) async fn run(arguments: &Arguments, run_dir: &RunDir, json: bool) -> Result<(), Error> {
     let statements = statements::read(&arguments.source)?;
     let format = arguments.format.unwrap_or(if json { Format::Json } else { Format::Table });
-    execute(statements, arguments.source.set.clone(), format, run_dir).await
+    execute(statements, arguments.session.set.clone(), format, run_dir).await
 }
 
 /// Runs all statements but the last, and writes the plan of that one.
@@ -91,7 +100,7 @@ pub(crate) async fn explain(
         *last = statements::explained(last, arguments.analyze);
     }
     let format = arguments.format.unwrap_or(if json { Format::Json } else { Format::Plan });
-    execute(statements, arguments.source.set.clone(), format, run_dir).await
+    execute(statements, arguments.session.set.clone(), format, run_dir).await
 }
 
 async fn execute(

@@ -178,7 +178,7 @@ mod tests {
     fn a_file_is_read_and_named_when_it_cannot_be() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("a.sql");
-        let source = Source { command: None, file: Some(file.clone()), stdin: None, set: vec![] };
+        let source = Source { command: None, file: Some(file.clone()), stdin: None };
         let error = read(&source).unwrap_err().to_string();
         assert!(error.contains("a.sql"), "{error}");
         std::fs::write(&file, b"SELECT '\xff'").unwrap();
