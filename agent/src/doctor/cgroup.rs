@@ -28,9 +28,9 @@ pub(super) fn check(root: &Path, has_gpu: bool) -> Finding {
     match layout(&tree) {
         Layout::Unified if has_gpu => Finding::warning(
             CHECK,
-            "cgroup v2: memory of containers is limited, but YARN can't keep a container from another's GPU",
-            "boot with systemd.unified_cgroup_hierarchy=0 for the isolation of GPUs, or let only leases decide \
-             (gpu.unleased = \"deny\")",
+            "cgroup v2: YARN can't keep a container from another's GPU, and with LinuxContainerExecutor its GPU plugin \
+             does not start",
+            "boot with systemd.unified_cgroup_hierarchy=0 for that isolation; without it, keep gpu.unleased = \"deny\"",
         ),
         Layout::Unified => {
             Finding::ok(CHECK, "cgroup v2: memory and processors of containers are limited")

@@ -21,6 +21,7 @@ mod table;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use arrow_flight::decode::DecodedPayload;
@@ -33,6 +34,9 @@ use crate::run_dir::RunDir;
 use flight::Session;
 use format::{Encoder, Format};
 use progress::Progress;
+
+/// How long the work may take to end when the user has stopped it.
+const LEAVING: Duration = Duration::from_millis(200);
 
 /// Where SQL comes from.
 #[derive(Debug, Args)]
@@ -117,7 +121,7 @@ async fn execute(
     let session = Session::connect(run_dir).await?;
     let canceller = session.canceller();
     // On a thread of its own: while it waits for the reader of standard output, Ctrl-C works.
-    let work = tokio::spawn(async move {
+    let mut work = tokio::spawn(async move {
         for (name, value) in settings {
             let statement = statements::set(&name, &value)?;
             write_results(&session, &statement, format).await?;
@@ -128,9 +132,12 @@ async fn execute(
         Ok(())
     });
     tokio::select! {
-        result = work => result.map_err(|error| Error::Failed(error.to_string()))?,
+        result = &mut work => result.map_err(|error| Error::Failed(error.to_string()))?,
         _ = tokio::signal::ctrl_c() => {
             canceller.cancel().await;
+            // It takes the progress from the terminal; a write that is stuck is left alone.
+            work.abort();
+            let _ = tokio::time::timeout(LEAVING, work).await;
             Err(Error::Interrupted)
         }
     }
