@@ -19,7 +19,7 @@
 //! - [`nvml`]: reading it.
 //! - [`health`]: which errors make a GPU unfit for use.
 //! - [`event`]: errors as they happen (Xid).
-//! - [`format`]: Spark's, YARN's and people's formats.
+//! - [`mod@format`]: Spark's, YARN's and people's formats.
 //! - [`deadline`]: running a child process that may never end.
 //! - [`error`]: what can go wrong.
 

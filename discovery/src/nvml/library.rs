@@ -56,7 +56,7 @@ fn initialize_error(library: &str, error: NvmlError) -> Error {
         }
         _ => "nvidia-smi and the kernel log (dmesg, NVRM) may say more",
     };
-    let mut words = raw::error_words(library, error);
+    let mut words = raw::words_of_library(library, error);
     if let Some(version) = kernel::driver_version() {
         words = format!("{words} (the kernel has driver {version})");
     }

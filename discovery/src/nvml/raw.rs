@@ -11,7 +11,7 @@ use nvml_wrapper_sys::bindings::{
     NvmlLib, nvmlDevice_t, nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU as PEER_GPU,
     nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_IBMNPU as PEER_CPU,
     nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH as PEER_SWITCH, nvmlMemory_t,
-    nvmlReturn_t,
+    nvmlReturn_enum_NVML_ERROR_UNKNOWN as UNKNOWN, nvmlReturn_t,
 };
 
 use crate::inventory::{Memory, NvLinkPeerKind, RemappedRows};
@@ -91,11 +91,23 @@ pub(super) fn handle(device: &Device<'_>) -> usize {
 }
 
 /// The driver's own words for an error, from a library that could not be started.
-pub(super) fn error_words(library: &str, error: NvmlError) -> String {
-    let fallback = error.to_string();
-    let code = nvmlReturn_t::from(error);
+pub(super) fn words_of_library(library: &str, error: NvmlError) -> String {
     // SAFETY: the library has been loaded before, so its constructors are known to run.
-    let Ok(library) = (unsafe { NvmlLib::new(library) }) else { return fallback };
+    match unsafe { NvmlLib::new(library) } {
+        Ok(library) => words(&library, error),
+        Err(_) => error.to_string(),
+    }
+}
+
+/// The driver's own words for an error.
+pub(super) fn words(library: &NvmlLib, error: NvmlError) -> String {
+    let fallback = error.to_string();
+    let own = !matches!(error, NvmlError::Unknown);
+    let code = nvmlReturn_t::from(error);
+    // The wrapper's own errors are not the driver's, and have no code of their own.
+    if own && code == UNKNOWN {
+        return fallback;
+    }
     let Ok(function) = library.nvmlErrorString.as_ref() else { return fallback };
     // SAFETY: the function takes any number, and needs no session.
     let words = unsafe { function(code) };

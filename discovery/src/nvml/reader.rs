@@ -31,18 +31,20 @@ const SCOPE_NODE: u32 = 0;
 /// is one more call that may not return.
 pub fn read() -> Result<Inventory, Error> {
     let Some((nvml, library)) = library::start()? else { return Ok(Inventory::empty()) };
+    let words = |error| raw::words(nvml.lib(), error);
     let count = nvml
         .device_count()
-        .map_err(|error| Error::Driver { what: "count the GPUs", words: error.to_string() })?;
-    let mut driver = driver(&nvml, library);
+        .map_err(|error| Error::Driver { what: "count the GPUs", words: words(error) })?;
+    let mut driver = driver(&nvml, library, Answers::new(&words));
     let mut gpus = Vec::new();
     for index in 0..count {
         match nvml.device_by_index(index) {
             // It is another's, as in a container: CUDA doesn't count it either.
-            Err(error @ NvmlError::NoPermission) => driver
-                .problems
-                .push(Problem { what: format!("GPU {index}"), error: error.to_string() }),
-            device => gpus.push(gpu(device)),
+            Err(error @ NvmlError::NoPermission) => {
+                let what = format!("GPU {index}");
+                driver.problems.push(Problem { what, error: words(error) });
+            }
+            device => gpus.push(gpu(device, Answers::new(&words))),
         }
     }
     place_lost(&mut gpus, &kernel::pci_bus_ids());
@@ -51,8 +53,7 @@ pub fn read() -> Result<Inventory, Error> {
     Ok(Inventory { schema: SCHEMA, driver: Some(driver), gpus })
 }
 
-fn driver(nvml: &Nvml, library: &str) -> Driver {
-    let mut answers = Answers::default();
+fn driver(nvml: &Nvml, library: &str, mut answers: Answers<'_>) -> Driver {
     let cuda = answers.take("cuda", nvml.sys_cuda_driver_version());
     Driver {
         library: library.to_owned(),
@@ -92,14 +93,19 @@ fn in_pci_order(gpus: Vec<Gpu>) -> Vec<Gpu> {
 }
 
 /// Collects what fails of the questions that one GPU is asked.
-#[derive(Default)]
-struct Answers {
+struct Answers<'a> {
+    /// The driver's words for an error.
+    words: &'a dyn Fn(NvmlError) -> String,
     problems: Vec<Problem>,
     health: Health,
     lost: bool,
 }
 
-impl Answers {
+impl<'a> Answers<'a> {
+    fn new(words: &'a dyn Fn(NvmlError) -> String) -> Self {
+        Self { words, problems: Vec::new(), health: Health::default(), lost: false }
+    }
+
     /// The answer, if there is one. What the GPU or the driver doesn't have is no problem.
     fn take<T>(&mut self, what: &str, answer: Result<T, NvmlError>) -> Option<T> {
         let error = match answer {
@@ -107,17 +113,18 @@ impl Answers {
             Err(error) if is_absence(&error) => return None,
             Err(error) => error,
         };
-        match error {
+        if matches!(error, NvmlError::GpuLost) {
             // All further answers would be this one.
-            NvmlError::GpuLost if self.lost => return None,
-            NvmlError::GpuLost => {
-                self.lost = true;
-                self.health.add(format!("GPU is lost: {error}"));
+            if self.lost {
+                return None;
             }
-            NvmlError::ResetRequired => self.health.add(format!("reset required: {error}")),
-            _ => {}
+            self.lost = true;
         }
-        let problem = Problem { what: what.to_owned(), error: error.to_string() };
+        let unfit = matches!(error, NvmlError::GpuLost | NvmlError::ResetRequired);
+        let problem = Problem { what: what.to_owned(), error: (self.words)(error) };
+        if unfit {
+            self.health.add(problem.error.clone());
+        }
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
@@ -133,8 +140,7 @@ fn is_absence(error: &NvmlError) -> bool {
     )
 }
 
-fn gpu(device: Result<Device<'_>, NvmlError>) -> Gpu {
-    let mut answers = Answers::default();
+fn gpu(device: Result<Device<'_>, NvmlError>, mut answers: Answers<'_>) -> Gpu {
     let mut gpu = Gpu::default();
     if let Some(device) = answers.take("handle", device) {
         gpu = Gpu {
@@ -154,10 +160,10 @@ fn gpu(device: Result<Device<'_>, NvmlError>) -> Gpu {
     Gpu { health: answers.health, problems: answers.problems, ..gpu }
 }
 
-fn details(answers: &mut Answers, device: &Device<'_>, identity: Gpu) -> Gpu {
+fn details(answers: &mut Answers<'_>, device: &Device<'_>, identity: Gpu) -> Gpu {
     let capability = answers.take("compute_capability", device.cuda_compute_capability());
     let utilization = answers.take("utilization", device.utilization_rates());
-    let threshold = |answers: &mut Answers, which| {
+    let threshold = |answers: &mut Answers<'_>, which| {
         answers.take("temperature", device.temperature_threshold(which))
     };
     Gpu {
@@ -189,7 +195,7 @@ fn details(answers: &mut Answers, device: &Device<'_>, identity: Gpu) -> Gpu {
     }
 }
 
-fn memory(answers: &mut Answers, device: &Device<'_>) -> Memory {
+fn memory(answers: &mut Answers<'_>, device: &Device<'_>) -> Memory {
     let answer = match device.memory_info() {
         Ok(info) => Ok(Memory {
             total: Some(info.total),
@@ -203,7 +209,7 @@ fn memory(answers: &mut Answers, device: &Device<'_>) -> Memory {
     answers.take("memory", answer).unwrap_or_default()
 }
 
-fn mig(answers: &mut Answers, device: &Device<'_>) -> Mig {
+fn mig(answers: &mut Answers<'_>, device: &Device<'_>) -> Mig {
     let Some(mode) = answers.take("mig", device.mig_mode()) else { return Mig::default() };
     let enabled = mode.current == 1;
     let most = enabled.then(|| answers.take("mig", device.mig_device_count())).flatten();
@@ -222,7 +228,7 @@ fn mig(answers: &mut Answers, device: &Device<'_>) -> Mig {
     Mig { enabled: Some(enabled), pending: Some(mode.pending == 1), slices }
 }
 
-fn slice(answers: &mut Answers, device: &Device<'_>, index: u32) -> Slice {
+fn slice(answers: &mut Answers<'_>, device: &Device<'_>, index: u32) -> Slice {
     let name = answers.take("mig name", device.name());
     let attributes = answers.take("mig attributes", device.attributes());
     Slice {
@@ -237,7 +243,7 @@ fn slice(answers: &mut Answers, device: &Device<'_>, index: u32) -> Slice {
     }
 }
 
-fn ecc(answers: &mut Answers, device: &Device<'_>) -> Ecc {
+fn ecc(answers: &mut Answers<'_>, device: &Device<'_>) -> Ecc {
     let mode = answers.take("ecc", device.is_ecc_enabled());
     let mut errors = |kind, counter| answers.take("ecc", device.total_ecc_errors(kind, counter));
     let corrected = errors(MemoryError::Corrected, EccCounter::Volatile);
@@ -257,7 +263,7 @@ fn ecc(answers: &mut Answers, device: &Device<'_>) -> Ecc {
 }
 
 /// The peers of all links that are up, each once.
-fn nvlink(answers: &mut Answers, device: &Device<'_>) -> Option<Vec<NvLinkPeer>> {
+fn nvlink(answers: &mut Answers<'_>, device: &Device<'_>) -> Option<Vec<NvLinkPeer>> {
     let mut peers: Vec<NvLinkPeer> = Vec::new();
     for number in 0..MOST_LINKS {
         let link = device.link_wrapper_for(number);
@@ -283,14 +289,14 @@ fn nvlink(answers: &mut Answers, device: &Device<'_>) -> Option<Vec<NvLinkPeer>>
 }
 
 /// The first NUMA node whose memory is nearest to the GPU.
-fn numa_node(answers: &mut Answers, device: &Device<'_>) -> Option<u32> {
+fn numa_node(answers: &mut Answers<'_>, device: &Device<'_>) -> Option<u32> {
     // Room for 1024 nodes, the kernel's limit.
     let words = answers.take("numa_node", device.memory_affinity(16, SCOPE_NODE))?;
     let (word, bits) = words.iter().enumerate().find(|(_, bits)| **bits != 0)?;
     Some(word as u32 * u64::BITS + bits.trailing_zeros())
 }
 
-fn processes(answers: &mut Answers, device: &Device<'_>) -> Option<Vec<Process>> {
+fn processes(answers: &mut Answers<'_>, device: &Device<'_>) -> Option<Vec<Process>> {
     let compute = match device.running_compute_processes() {
         Err(error) if is_absence(&error) => device.running_compute_processes_v2(),
         answer => answer,
@@ -388,7 +394,8 @@ mod tests {
 
     #[test]
     fn a_lost_gpu_is_a_problem_once() {
-        let mut answers = Answers::default();
+        let words = |error: NvmlError| error.to_string();
+        let mut answers = Answers::new(&words);
         assert_eq!(answers.take::<u32>("uuid", Err(NvmlError::GpuLost)), None);
         assert_eq!(answers.take::<u32>("name", Err(NvmlError::GpuLost)), None);
         assert_eq!(answers.take::<u32>("power", Err(NvmlError::NotSupported)), None);

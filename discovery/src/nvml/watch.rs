@@ -36,7 +36,7 @@ pub fn watch(mut report: impl FnMut(XidEvent) -> bool) -> Result<Unwatched, Erro
     let Some((nvml, _)) = library::start()? else { return Ok(Unwatched::NoDriver) };
     let failed = |error: NvmlError| Error::Driver {
         what: "report errors of GPUs",
-        words: error.to_string(),
+        words: raw::words(nvml.lib(), error),
     };
     let count = nvml.device_count().map_err(failed)?;
     // What a GPU that is lost later says no more.
