@@ -8,7 +8,7 @@ use creel_agent::daemon::{self, Options};
 
 /// The agent of a node: finds its GPUs and hosts its executors.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, args_override_self = true)]
 struct Arguments {
     /// Read settings from this file instead of /etc/creel/creel.toml.
     #[arg(long, value_name = "FILE")]

@@ -21,16 +21,17 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use self::viewer::Viewer;
+use crate::api;
 use crate::connections::Connections;
 use crate::executors::Executors;
 use crate::gpus::Gpus;
 use crate::peer::{Peer, Proc};
 use crate::socket::Socket;
 
-/// Connections of one user at one time; more are closed.
-const OF_ONE: usize = 64;
+/// Connections of one user at one time; more are turned away.
+const OF_ONE: usize = 128;
 /// And of all users.
-const TOGETHER: usize = 512;
+const TOGETHER: usize = 1024;
 /// What a client may take to send a request's head, or to send the next request.
 const REQUEST: Duration = Duration::from_secs(10);
 /// How long a connection may stay.
@@ -66,13 +67,31 @@ pub async fn serve(socket: Socket, control: Arc<Control>) {
     loop {
         let stream = socket.accept().await;
         let Ok(credentials) = stream.peer_cred() else { continue };
-        let Some(place) = connections.enter(credentials.uid(), OF_ONE, TOGETHER) else { continue };
+        let Some(place) = connections.enter(credentials.uid(), OF_ONE, TOGETHER) else {
+            turn_away(&stream);
+            continue;
+        };
         let control = Arc::clone(&control);
         tokio::spawn(async move {
             let _place = place;
             let _ = tokio::time::timeout(STAY, converse(stream, &control)).await;
         });
     }
+}
+
+/// Answers without having read a request, as far as the socket takes it at once.
+fn turn_away(stream: &UnixStream) {
+    let failure = api::Failure {
+        schema: api::SCHEMA,
+        error: format!("too many connections: one user may have {OF_ONE}; close some"),
+    };
+    let body = serde_json::to_string(&failure).unwrap_or_default();
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let _ = stream.try_write(answer.as_bytes());
 }
 
 async fn converse(stream: UnixStream, control: &Control) {

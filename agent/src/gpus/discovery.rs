@@ -155,7 +155,7 @@ pub(super) mod tests {
         Discovery::new(script(dir.path(), text)).look(deadline).await
     }
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_mins(1);
 
     #[tokio::test]
     async fn an_answer_is_understood() {

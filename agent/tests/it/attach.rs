@@ -1,6 +1,6 @@
 //! Connections and what becomes of them.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 
 use crate::node::{Node, eventually, is_root, line, rest};
@@ -128,7 +128,7 @@ fn what_one_client_does_is_nothing_to_another() {
     let agent = node.start();
     let mut client = agent.attach();
     let _silent: Vec<UnixStream> = (0..100).map(|_| agent.connect()).collect();
-    for _ in 0..100 {
+    for _ in 0..50 {
         let mut garbage = agent.connect();
         let _ = garbage.write_all(&[0xff; 10_000]);
         let mut control = UnixStream::connect(agent.socket("agent.sock")).unwrap();
@@ -147,14 +147,10 @@ fn many_half_open_control_connections_of_one_user_leave_room_for_others() {
     }
     let node = Node::new();
     let agent = node.start();
-    let open: Vec<UnixStream> =
+    let mut open: Vec<UnixStream> =
         (0..100).map(|_| UnixStream::connect(agent.socket("agent.sock")).unwrap()).collect();
     assert_eq!(agent.request_as(54_321, "GET", "/v1/version").0, 200);
-    let ended = open.into_iter().filter_map(|mut stream| {
-        stream.set_nonblocking(true).unwrap();
-        stream.read(&mut [0]).ok()
-    });
-    assert!(ended.count() > 0, "some are more than one user may have");
+    assert!(rest(open.last_mut().unwrap()).contains("too many connections"));
 }
 
 #[test]

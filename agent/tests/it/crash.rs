@@ -64,7 +64,7 @@ fn an_executor_that_cannot_start_is_not_started_over_and_over() {
     assert!(agent.call().1.contains("no luck today"));
     let message = agent.call().1;
     assert!(message.contains("try again in"), "{message}");
-    assert_eq!(agent.log().matches("could not start").count(), 2);
+    assert_eq!(agent.log().matches("WARN the executor could not start").count(), 2);
 }
 
 #[test]

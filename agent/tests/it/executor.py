@@ -77,11 +77,19 @@ class Executor:
         connection.setblocking(True)
         self.attachments[attachment] = connection
         self.selector.register(connection, selectors.EVENT_READ, attachment)
-        connection.sendall(b"hello\n")
+        try:
+            connection.sendall(b"hello\n")
+        except OSError:
+            self.detach(attachment)
 
     def client(self, attachment):
-        connection = self.attachments[attachment]
-        for line in connection.recv(65536).decode().splitlines() or [None]:
+        try:
+            self.obey(attachment, self.attachments[attachment])
+        except OSError:
+            self.detach(attachment)
+
+    def obey(self, attachment, connection):
+        for line in connection.recv(65536).decode(errors="replace").splitlines() or [None]:
             match (line or "end").split():
                 case ["end"]:
                     return self.detach(attachment)

@@ -81,7 +81,7 @@ impl Node {
         command
             .arg("--run-dir")
             .arg(self.path("run"))
-            .args(["--log-level", "debug", "--set"])
+            .args(["--log-level", "info,creel_agent=debug", "--set"])
             .arg(format!("executor.spill_dir={}", self.path("spill").display()))
             .env("CREEL_EXECUTOR", self.path("executor"))
             .env("CREEL_DISCOVERY", self.path("discovery"))

@@ -21,10 +21,11 @@ if action == "request":
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 else:
-    print(connection.recv(100).decode(), end="", flush=True)
+    greeting = connection.recv(100).decode()
     if action == "fork" and os.fork() == 0:
         while connection.recv(100):
             pass
         print("the child sees the end", flush=True)
     else:
+        print(greeting, end="", flush=True)
         time.sleep(600)
