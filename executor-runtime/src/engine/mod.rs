@@ -1,0 +1,146 @@
+//! DataFusion, as an executor uses it.
+//!
+//! - [`Engine`]: what the sessions of an executor share: memory pool, spill directory, threads.
+//! - [`session`]: what a connection has of its own: tables, options, prepared statements.
+//! - [`statement`]: which statements a client may run, and what each is.
+//! - [`files`]: tables by path, as `FROM 'dir/*.parquet'`.
+//! - [`query`]: a running query; [`queries`]: all of them.
+//! - [`memory`]: how much memory there is to share.
+
+pub mod files;
+pub mod memory;
+pub mod queries;
+pub mod query;
+pub mod result;
+pub mod session;
+pub mod statement;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+
+use creel_settings::Settings;
+use creel_wire::{Attach, AttachmentReport, MemoryReport, Report, Start};
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::prelude::SessionConfig;
+use tokio::runtime::Handle;
+
+use self::queries::Queries;
+use self::session::{Session, Traffic};
+use crate::error::Result;
+
+/// Consumers that an out-of-memory error names.
+const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(5).unwrap();
+
+/// What the sessions of an executor share.
+pub struct Engine {
+    runtime: Arc<RuntimeEnv>,
+    /// A state that new sessions start from, so that functions are registered once.
+    template: SessionState,
+    settings: Settings,
+    memory_limit: u64,
+    spill_limit: u64,
+    queries: Queries,
+    query_threads: usize,
+    threads: Handle,
+    attachments: Mutex<BTreeMap<u64, Arc<Traffic>>>,
+}
+
+impl Engine {
+    /// Makes the engine: `threads` query threads, behind that handle.
+    pub fn new(start: &Start, settings: Settings, threads: usize, handle: Handle) -> Result<Self> {
+        let memory_limit = settings.executor_memory.of(memory::total());
+        let spill_limit = settings.executor_spill_max_bytes.0;
+        let pool = FairSpillPool::new(usize::try_from(memory_limit).unwrap_or(usize::MAX));
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(TrackConsumersPool::new(pool, NAMED_CONSUMERS)))
+            .with_temp_file_path(&start.spill_dir)
+            .with_max_temp_directory_size(spill_limit)
+            // A listing that is kept would hide files that were written since.
+            .with_object_list_cache_limit(0)
+            .build_arc()?;
+        let config = SessionConfig::new()
+            .with_information_schema(true)
+            .with_target_partitions(partitions(&settings, threads))
+            .with_batch_size(settings.sql_batch_size);
+        let template = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(Arc::clone(&runtime))
+            .with_default_features()
+            .build();
+        Ok(Self {
+            runtime,
+            template,
+            settings,
+            memory_limit,
+            spill_limit,
+            queries: Queries::new(&start.id),
+            query_threads: threads,
+            threads: handle,
+            attachments: Mutex::default(),
+        })
+    }
+
+    /// Bytes that queries may reserve together.
+    pub fn memory_limit(&self) -> u64 {
+        self.memory_limit
+    }
+
+    /// The running queries.
+    pub fn queries(&self) -> &Queries {
+        &self.queries
+    }
+
+    /// How many query threads there are.
+    pub fn query_threads(&self) -> usize {
+        self.query_threads
+    }
+
+    /// The query threads.
+    pub fn threads(&self) -> &Handle {
+        &self.threads
+    }
+
+    /// The node's settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Makes a session for a new connection.
+    pub fn open_session(self: &Arc<Self>, attach: Attach) -> Session {
+        let traffic = Arc::new(Traffic::new(attach.attachment));
+        self.attachments.lock().unwrap().insert(attach.attachment, Arc::clone(&traffic));
+        Session::new(Arc::clone(self), &self.template, attach, traffic)
+    }
+
+    /// Forgets a connection that has ended.
+    pub fn close_session(&self, attachment: u64) {
+        self.attachments.lock().unwrap().remove(&attachment);
+    }
+
+    /// How things stand.
+    pub fn report(&self) -> Report {
+        let attachments: Vec<AttachmentReport> =
+            self.attachments.lock().unwrap().values().map(|traffic| traffic.report()).collect();
+        Report { memory: self.memory(), attachments, queries: self.queries.report() }
+    }
+
+    fn memory(&self) -> MemoryReport {
+        MemoryReport {
+            limit: self.memory_limit,
+            reserved: self.runtime.memory_pool.reserved() as u64,
+            spilled: self.runtime.disk_manager.used_disk_space(),
+            spill_limit: self.spill_limit,
+        }
+    }
+}
+
+/// How many ways a query is split: `sql.target_partitions`, where 0 is one for each thread.
+pub(crate) fn partitions(settings: &Settings, threads: usize) -> usize {
+    match settings.sql_target_partitions {
+        0 => threads,
+        partitions => partitions,
+    }
+}
