@@ -15,6 +15,7 @@ use creel_settings::Settings;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::SendFlags;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -91,7 +92,8 @@ fn turn_away(stream: &UnixStream) {
          Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
-    let _ = stream.try_write(answer.as_bytes());
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let _ = rustix::net::send(stream, answer.as_bytes(), flags);
 }
 
 async fn converse(stream: UnixStream, control: &Control) {

@@ -148,7 +148,7 @@ fn many_half_open_control_connections_of_one_user_leave_room_for_others() {
     let node = Node::new();
     let agent = node.start();
     let mut open: Vec<UnixStream> =
-        (0..100).map(|_| UnixStream::connect(agent.socket("agent.sock")).unwrap()).collect();
+        (0..200).map(|_| UnixStream::connect(agent.socket("agent.sock")).unwrap()).collect();
     assert_eq!(agent.request_as(54_321, "GET", "/v1/version").0, 200);
     assert!(rest(open.last_mut().unwrap()).contains("too many connections"));
 }
