@@ -1,7 +1,6 @@
 """The benchmark `idle`; see the script beside this file."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -29,9 +28,10 @@ def main() -> int:
 
 
 def cpu_seconds(process: Path) -> float:
-    # proc_pid_stat(5): utime and stime are fields 14 and 15; the name before may hold spaces.
-    fields = (process / "stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    # The kernel's sched-stats.txt: the first field is nanoseconds on a CPU. /proc/PID/stat counts
+    # in hundredths of a second.
+    threads = (process / "task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def resident_mb(process: Path) -> float:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from node import BINARIES
 
+# A GPU that is cut into slices counts as those, as YARN counts them.
+SPARK = '{"name": "gpu", "addresses":["0","1","2","3","4"]}\n'
 SCRIPT = Path(__file__).parents[2] / "scripts" / "getGpusResources.sh"
 
 
@@ -20,7 +22,7 @@ def discover(environment, *arguments, program=BINARIES / "creel-discovery"):
 
 def test_spark(gpu_node):
     done = discover(gpu_node.environment, "--format", "spark")
-    assert done.stdout == '{"name": "gpu", "addresses":["0","1"]}\n'
+    assert done.stdout == SPARK
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -30,7 +32,7 @@ def test_the_script_for_spark(gpu_node, tmp_path):
     alone.write_bytes(SCRIPT.read_bytes())
     alone.chmod(0o755)
     done = discover(gpu_node.environment, program=alone)
-    assert done.stdout == '{"name": "gpu", "addresses":["0","1"]}\n', done.stderr
+    assert done.stdout == SPARK, done.stderr
 
 
 def test_the_script_without_the_binary(tmp_path):
