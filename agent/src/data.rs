@@ -1,5 +1,6 @@
 //! The data socket: every connection goes to the executor of its peer before a byte is read.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use tracing::debug;
@@ -19,7 +20,10 @@ pub async fn serve(socket: Socket, executors: Arc<Executors>) {
         tokio::spawn(async move {
             match Peer::of(&stream, &proc).await {
                 Ok(peer) => executors.attach(stream, peer, place),
-                Err(error) => debug!("a connection is dropped, its peer is not known: {error}"),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    debug!("a connection is dropped: {error}");
+                }
+                Err(error) => executors.refuse_unknown(stream, credentials.uid(), &error),
             }
         });
     }

@@ -1,7 +1,7 @@
 //! The control API on `agent.sock`: HTTP/1.1 and JSON, for whoever may connect.
 //!
-//! - [`viewer`]: who asks, and what they may see.
-//! - [`answer`]: what they are told.
+//! - `viewer`: who asks, and what they may see.
+//! - `answer`: what they are told.
 
 mod answer;
 mod viewer;

@@ -7,11 +7,11 @@
 //!   report, cancel
 //! ```
 //!
-//! - [`supervisor`]: starts, watches, restarts and ends one executor.
-//! - [`process`]: its process; [`stderr`] is what it writes, [`spill`] where it spills, and
-//!   [`account`] whom it becomes.
-//! - [`backoff`]: when it may start again.
-//! - [`goaway`]: what its clients are told when it is gone.
+//! - `supervisor`: starts, watches, restarts and ends one executor.
+//! - `process`: its process; `stderr` is what it writes, `spill` where it spills, and
+//!   `account` whom it becomes.
+//! - `backoff`: when it may start again.
+//! - `goaway`: what its clients are told when it is gone.
 
 mod account;
 mod backoff;
@@ -115,6 +115,12 @@ impl Executors {
         );
         self.refusals.answer(stream, uid, Code::ResourceExhausted, reason);
         None
+    }
+
+    /// Refuses a connection whose peer can't be looked at.
+    pub fn refuse_unknown(&self, stream: tokio::net::UnixStream, uid: u32, error: &io::Error) {
+        let reason = format!("the agent can't see which process this connection is from: {error}");
+        self.refusals.answer(stream, uid, Code::Unavailable, reason);
     }
 
     /// Hands a connection to the executor of its peer, or refuses it.

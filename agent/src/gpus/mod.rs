@@ -2,9 +2,9 @@
 //!
 //! Both come from `creel-discovery`, a process of its own: its call into the driver may hang.
 //!
-//! - [`discovery`]: one look at the GPUs.
-//! - [`events`]: errors that the driver reports as they happen.
-//! - [`view`]: what the control API shows of it.
+//! - `discovery`: one look at the GPUs.
+//! - `events`: errors that the driver reports as they happen.
+//! - `view`: what the control API shows of it.
 
 mod discovery;
 mod events;

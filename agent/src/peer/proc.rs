@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 /// A mounted procfs.
 ///
-/// The few files that matter are read directly: a library's view of all of a process costs
-/// several times the reads, and none lets a test stand in for the kernel.
+/// The few files that matter are read directly: sysinfo reads more than is asked for, has no
+/// control groups, and no other root than `/proc`, so that no test could stand in for the kernel.
 #[derive(Clone, Debug)]
 pub struct Proc {
     root: PathBuf,

@@ -103,6 +103,12 @@ fn an_executor_is_its_user() {
     let executors = agent.executors();
     assert_eq!(executors.len(), 2);
     let theirs = executors.iter().find(|executor| executor["id"] == "cpu-54321").unwrap();
+    let open = std::fs::read_dir(format!("/proc/{}/fd", theirs["pid"])).unwrap();
+    let open: Vec<_> = open
+        .map(|entry| entry.unwrap().path().read_link().unwrap().display().to_string())
+        .filter(|what| !what.starts_with("pipe:") && what != "/dev/null")
+        .collect();
+    assert_eq!(open.len(), 4, "its channel, twice, epoll and a connection: {open:?}");
     let status = std::fs::read_to_string(format!("/proc/{}/status", theirs["pid"])).unwrap();
     assert!(status.contains("Uid:\t54321\t54321\t54321\t54321"), "{status}");
     assert!(status.contains("Gid:\t54321\t54321\t54321\t54321"), "{status}");
