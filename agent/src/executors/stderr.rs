@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader};
 use tokio::process::ChildStderr;
 use tokio::task::JoinHandle;
-use tracing::info;
+use tracing::{Level, debug, error, info, trace, warn};
 
 /// Lines that are kept.
 const LINES: usize = 20;
@@ -30,7 +30,7 @@ impl Stderr {
         let reading = tokio::spawn(async move {
             let mut stderr = BufReader::new(stderr);
             while let Some(line) = next_line(&mut stderr).await {
-                info!(executor, "{line}");
+                pass_on(&executor, &line);
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                 if kept.len() == LINES {
                     kept.pop_front();
@@ -52,14 +52,37 @@ impl Stderr {
     }
 }
 
+/// Logs a line as what the executor logged it as, if that is what it is.
+fn pass_on(executor: &str, line: &str) {
+    match logged(line) {
+        Some((Level::ERROR, text)) => error!(executor, "{text}"),
+        Some((Level::WARN, text)) => warn!(executor, "{text}"),
+        Some((Level::INFO, text)) => info!(executor, "{text}"),
+        Some((Level::DEBUG, text)) => debug!(executor, "{text}"),
+        Some((_, text)) => trace!(executor, "{text}"),
+        None => info!(executor, "{line}"),
+    }
+}
+
+/// The level and the rest of a line of the executor's log.
+fn logged(line: &str) -> Option<(Level, &str)> {
+    let (level, text) = line.trim_start().split_once(' ')?;
+    let levels = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
+    levels.into_iter().find(|known| known.as_str() == level).map(|level| (level, text))
+}
+
 /// The message of a panic if there was one (the backtrace and hints come after it), else the
-/// last line that is not blank.
+/// last line that is not blank and that speaks of no good (the log at the level info and below).
 fn last_words<'a>(lines: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let panic = lines
         .clone()
         .skip_while(|line| !(line.starts_with("thread '") && line.contains("panicked at")))
         .nth(1);
-    panic.or_else(|| lines.filter(|line| !line.trim().is_empty()).last())
+    let says_something = |line: &&str| match logged(line) {
+        Some((level, _)) => level <= Level::WARN,
+        None => !line.trim().is_empty(),
+    };
+    panic.or_else(|| lines.filter(says_something).last())
 }
 
 /// The next line without its end, cut to [`MAX_LINE_BYTES`].
@@ -110,5 +133,16 @@ mod tests {
         assert_eq!(last_words(panic.into_iter()), Some("no such thing"));
         assert_eq!(last_words(["a", "b", " "].into_iter()), Some("b"));
         assert_eq!(last_words([].into_iter()), None);
+        assert_eq!(last_words(["a", " INFO module: ready"].into_iter()), Some("a"));
+        assert_eq!(last_words([" INFO module: ready"].into_iter()), None);
+        assert_eq!(last_words([" WARN full", " INFO b"].into_iter()), Some(" WARN full"));
+    }
+
+    #[test]
+    fn lines_of_the_log_have_their_level() {
+        assert_eq!(logged(" WARN module: slow"), Some((Level::WARN, "module: slow")));
+        assert_eq!(logged("WARNING: slow"), None);
+        assert_eq!(logged("terminate called"), None);
+        assert_eq!(logged("ERROR"), None);
     }
 }
