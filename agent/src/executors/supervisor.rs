@@ -32,6 +32,9 @@ const LINGER: Duration = Duration::from_secs(5);
 /// What an executor may take to exit after it closed its channel.
 const EXIT: Duration = Duration::from_secs(1);
 
+/// A connection that comes this much too early for the next start waits; others are refused.
+const HOLD: Duration = Duration::from_secs(1);
+
 /// A client's connection that wants an executor.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -89,7 +92,8 @@ impl Supervisor {
     pub(super) async fn run(mut self) {
         while let Some(connection) = self.next_connection().await {
             let now = Instant::now();
-            if let Some(until) = self.backoff.until(now) {
+            let until = self.backoff.until(now);
+            if let Some(until) = until.filter(|until| *until > now + HOLD) {
                 let seconds = (until - now).as_secs() + 1;
                 let last = self.record().last_error.clone().unwrap_or_default();
                 let reason = format!(
@@ -99,6 +103,7 @@ impl Supervisor {
                 self.refuse(connection, Code::Unavailable, reason);
                 continue;
             }
+            tokio::time::sleep_until(until.unwrap_or(now)).await;
             let gid = connection.peer.gid;
             self.waiting.push_front(connection);
             self.live(gid).await;
