@@ -31,6 +31,7 @@ def test_parameters(connection):
 def test_metadata(connection):
     with connection.cursor() as cursor:
         cursor.execute("CREATE VIEW adbc_view AS SELECT 1 AS n")
+        cursor.fetchall()
     assert connection.adbc_get_info()["vendor_name"] == "Creel"
     assert "VIEW" in connection.adbc_get_table_types()
     schema = connection.adbc_get_table_schema("adbc_view")

@@ -23,7 +23,7 @@ def test_a_statement(client):
 def test_a_result_of_many_batches(client):
     table = client.sql("SELECT value FROM generate_series(1, 1000000)")
     assert table.num_rows == 1_000_000
-    assert pyarrow.compute.sum(table["value"]).as_py() == 500_000_500_000
+    assert sum(table["value"].to_pylist()) == 500_000_500_000
 
 
 def test_the_schema_comes_before_the_rows(client):
@@ -141,7 +141,8 @@ def test_a_deadline_ends_the_query(node, client):
     info = client.info("CommandStatementQuery", ENDLESS)
     with pytest.raises(ERRORS):
         options = flight.FlightCallOptions(timeout=0.5)
-        client.client.do_get(info.endpoints[0].ticket, options).read_all()
+        for _ in client.client.do_get(info.endpoints[0].ticket, options):
+            pass
     eventually(lambda: all(query["sql"] != ENDLESS for query in node.queries()), 2)
 
 
@@ -194,8 +195,6 @@ def test_two_queries_of_one_connection_at_once(client):
 
 
 def test_unknown_commands_and_tickets(client):
-    with pytest.raises(ERRORS):
-        client.get("CommandGetCrossReference")
     with pytest.raises(ERRORS):
         client.client.do_get(flight.Ticket(b"nonsense"), client.options).read_all()
     with pytest.raises(ERRORS):
