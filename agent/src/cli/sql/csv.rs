@@ -16,7 +16,7 @@ use super::printable;
 pub(super) struct Csv;
 
 fn write(batch: &RecordBatch, header: bool) -> Result<Vec<u8>, ArrowError> {
-    let batch = printable::with_known_zones(&printable::flat(batch)?)?;
+    let batch = printable::flat(&printable::with_known_zones(batch)?)?;
     let mut bytes = Vec::new();
     WriterBuilder::new().with_header(header).build(&mut bytes).write(&batch)?;
     Ok(bytes)

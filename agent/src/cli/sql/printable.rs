@@ -4,18 +4,16 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringBuilder};
-use arrow::datatypes::{
-    DataType, Field, Schema, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
-    TimestampNanosecondType, TimestampSecondType,
-};
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StringBuilder};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 /// A batch whose time zones are offsets where the zone's name means nothing here: the same
 /// instants, written in UTC.
 pub(super) fn with_known_zones(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
-    map_columns(batch, |column| Ok(with_known_zone(column)))
+    map_columns(batch, |column| cast(column, &known(column.data_type())))
 }
 
 /// A batch whose lists, structs and maps are text.
@@ -38,27 +36,20 @@ pub(super) fn flat(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     })
 }
 
-fn with_known_zone(column: &ArrayRef) -> ArrayRef {
-    let DataType::Timestamp(unit, Some(zone)) = column.data_type() else {
-        return Arc::clone(column);
+/// A type with UTC in place of the zones that mean nothing here. Which do, depends on whether the
+/// time zone database is part of this build.
+fn known(data_type: &DataType) -> DataType {
+    let field = |field: &FieldRef| {
+        Arc::new(field.as_ref().clone().with_data_type(known(field.data_type())))
     };
-    if Tz::from_str(zone).is_ok() {
-        return Arc::clone(column);
-    }
-    let utc = "+00:00";
-    match unit {
-        TimeUnit::Second => {
-            Arc::new(column.as_primitive::<TimestampSecondType>().clone().with_timezone(utc))
+    match data_type {
+        DataType::Timestamp(unit, Some(zone)) if Tz::from_str(zone).is_err() => {
+            DataType::Timestamp(*unit, Some("+00:00".into()))
         }
-        TimeUnit::Millisecond => {
-            Arc::new(column.as_primitive::<TimestampMillisecondType>().clone().with_timezone(utc))
-        }
-        TimeUnit::Microsecond => {
-            Arc::new(column.as_primitive::<TimestampMicrosecondType>().clone().with_timezone(utc))
-        }
-        TimeUnit::Nanosecond => {
-            Arc::new(column.as_primitive::<TimestampNanosecondType>().clone().with_timezone(utc))
-        }
+        DataType::List(item) => DataType::List(field(item)),
+        DataType::LargeList(item) => DataType::LargeList(field(item)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(field).collect()),
+        other => other.clone(),
     }
 }
 
@@ -78,18 +69,23 @@ fn map_columns(
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::TimestampSecondArray;
+    use arrow::array::{StructArray, TimestampSecondArray};
 
     use super::*;
 
     #[test]
     fn a_zone_without_a_meaning_is_written_as_utc() {
-        let times = TimestampSecondArray::from(vec![1_700_000_000]).with_timezone("No/Where");
-        let batch = RecordBatch::try_from_iter([("t", Arc::new(times) as ArrayRef)]).unwrap();
+        let times: ArrayRef =
+            Arc::new(TimestampSecondArray::from(vec![1_700_000_000]).with_timezone("No/Where"));
+        let inner = Arc::new(Field::new("t", times.data_type().clone(), true));
+        let nested: ArrayRef = Arc::new(StructArray::from(vec![(inner, Arc::clone(&times))]));
+        let batch = RecordBatch::try_from_iter([("t", times), ("s", nested)]).unwrap();
         let batch = with_known_zones(&batch).unwrap();
         let options = FormatOptions::default();
-        let formatter = ArrayFormatter::try_new(batch.column(0), &options).unwrap();
-        assert_eq!(formatter.value(0).to_string(), "2023-11-14T22:13:20Z");
+        for (column, text) in [(0, "2023-11-14T22:13:20Z"), (1, "{t: 2023-11-14T22:13:20Z}")] {
+            let formatter = ArrayFormatter::try_new(batch.column(column), &options).unwrap();
+            assert_eq!(formatter.value(0).to_string(), text);
+        }
     }
 
     #[test]
