@@ -1,8 +1,10 @@
 //! What can go wrong in an executor.
 
 use std::io;
+use std::path::PathBuf;
 
 use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::human_readable_size;
 
 /// The result of what an executor does.
 pub type Result<T, E = ExecutorError> = std::result::Result<T, E>;
@@ -58,6 +60,16 @@ pub enum ExecutorError {
     /// The executor ends.
     #[error("the executor ends: {0}")]
     Ending(String),
+    /// The queries would spill more than they may.
+    #[error(
+        "the query needs to spill, and executor.spill_max_bytes ({}) is used up; it may pass when \
+         fewer queries run, or with more executor.memory",
+        human_readable_size(usize::try_from(*.0).unwrap_or(usize::MAX))
+    )]
+    SpillLimit(u64),
+    /// The disk is full.
+    #[error("the query needs to spill, and the disk of executor.spill_dir ({}) is full", .0.display())]
+    SpillFull(PathBuf),
     /// The query panicked.
     #[error("the query broke off, which is a bug: {0}")]
     Broken(String),

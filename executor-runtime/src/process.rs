@@ -19,7 +19,7 @@ use crate::privileges::Identity;
 
 /// Stack of the threads that hold plans. Long statements make deep trees, and what walks or
 /// drops them recurses. Only what is touched takes memory.
-const STACK_BYTES: usize = 512 << 20;
+pub(crate) const STACK_BYTES: usize = 512 << 20;
 
 /// How long clients have to read why their queries ended, when the executor ends.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -60,7 +60,10 @@ struct Threads {
 impl Threads {
     fn start(queries: usize) -> Result<Self> {
         let mut network = Builder::new_multi_thread();
-        network.worker_threads(2.min(queries)).thread_name("network").thread_stack_size(STACK_BYTES);
+        network
+            .worker_threads(2.min(queries))
+            .thread_name("network")
+            .thread_stack_size(STACK_BYTES);
         let mut workers = Builder::new_multi_thread();
         workers.worker_threads(queries).thread_name("query").thread_stack_size(STACK_BYTES);
         Ok(Self { network: runtime(network)?, queries: runtime(workers)? })

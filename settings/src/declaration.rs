@@ -156,6 +156,8 @@ settings! {
     Session "sql.target_partitions" sql_target_partitions: usize = "0", "partitions" in 0..=4096;
     /// Length of an SQL text, at the most.
     Node "sql.max_statement_bytes" sql_max_statement_bytes: Size = "16 MiB";
+    /// How deep a statement may nest; a chain of OR or UNION is as deep as it is long.
+    Node "sql.max_depth" sql_max_depth: usize = "2000", "levels" in 50..=100_000;
 }
 
 /// The setting of that name.

@@ -265,7 +265,7 @@ def test_a_full_disk_while_spilling(start, tmp_path):
     try:
         node = start("executor.memory=96 MiB", f"executor.spill_dir={disk}")
         with Client(node.socket) as client:
-            with pytest.raises(ERRORS, match="No space left on device"):
+            with pytest.raises(ERRORS, match=r"executor\.spill_dir"):
                 client.sql(MANY_GROUPS)
             assert client.rows("SELECT 1") == [(1,)]
             eventually(lambda: reserved(node) == 0, 1)

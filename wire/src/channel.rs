@@ -39,7 +39,12 @@ pub enum ChannelError {
 
 /// Makes both ends of a channel: one for the agent, one to be an executor's standard input.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+    Ok(rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
 }
 
 /// Makes the two halves of one end of a channel. Needs a Tokio runtime.
@@ -79,7 +84,10 @@ impl Sender {
         while sent < bytes.len() {
             let rest = &bytes[sent..];
             let with = descriptor.filter(|_| sent == 0);
-            sent += self.stream.async_io(Interest::WRITABLE, || send_some(&self.stream, rest, with)).await?;
+            sent += self
+                .stream
+                .async_io(Interest::WRITABLE, || send_some(&self.stream, rest, with))
+                .await?;
         }
         Ok(())
     }
@@ -155,7 +163,7 @@ fn receive_some(
     bytes: &mut Vec<u8>,
     descriptors: &mut VecDeque<OwnedFd>,
 ) -> io::Result<usize> {
-    let mut buffer = [0; 64 << 10];
+    let mut buffer = [0; 8 << 10];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = rustix::net::recvmsg(
@@ -217,9 +225,9 @@ mod tests {
         let (_keep, mut receiver) = open(other).unwrap();
         let reason = "x".repeat(5 << 20);
         let sent = FromExecutor::Failed { reason };
-        let (result, received) =
+        let (sending, received) =
             tokio::join!(sender.send(&sent, None), receiver.receive::<FromExecutor>());
-        result.unwrap();
+        sending.unwrap();
         assert_eq!(received.unwrap(), Some(sent));
     }
 

@@ -14,7 +14,7 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Put the sockets into this directory instead of CREEL_RUN_DIR, /run/creel (root) or
-    /// $`XDG_RUNTIME_DIR/creel`.
+    /// $XDG_RUNTIME_DIR/creel.
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
     /// Set a setting, over file and environment.

@@ -5,7 +5,7 @@
 //! with `*`, `?`, `[…]` and `**`. The ending says the format. Files are opened by this process,
 //! which is the client's user, so the kernel decides what may be read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
@@ -16,7 +16,7 @@ use datafusion::catalog::{Session, TableProvider, UrlTableFactory};
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
-use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::SessionState;
@@ -48,7 +48,10 @@ pub fn resolve(location: &str, directory: Option<&Path>) -> crate::Result<String
     // `join` keeps the slash that marks a directory.
     let path = directory.join(location);
     path.into_os_string().into_string().map_err(|path| {
-        ExecutorError::Invalid(format!("cannot use {path:?}: the path is no valid UTF-8"))
+        ExecutorError::Invalid(format!(
+            "cannot use '{}': the path is no valid UTF-8",
+            path.display()
+        ))
     })
 }
 
@@ -97,11 +100,12 @@ impl PathTables {
     async fn open(&self, name: &str) -> Result<Arc<dyn TableProvider>> {
         let location = resolve(name, self.directory.as_deref()).map_err(plan_error)?;
         let state = self.session()?;
-        let urls = match has_scheme(&location) {
-            true => vec![ListingTableUrl::parse(&location)?],
-            false => tokio::task::spawn_blocking(move || expand(&location))
+        let urls = if has_scheme(&location) {
+            vec![ListingTableUrl::parse(&location)?]
+        } else {
+            tokio::task::spawn_blocking(move || expand(&location))
                 .await
-                .map_err(|error| DataFusionError::External(Box::new(error)))??,
+                .map_err(|error| DataFusionError::External(Box::new(error)))??
         };
         table(&state, name, urls).await
     }
@@ -140,7 +144,9 @@ fn expand(location: &str) -> Result<Vec<ListingTableUrl>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound && has_pattern(location) => {}
         Err(error) => return Err(cannot_read(path, error)),
     }
-    let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
+    // `new` respects case, the default does not.
+    let options =
+        glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
     let matches = glob::glob_with(location, options)
         .map_err(|error| cannot_read(path, format!("it is no pattern: {error}")))?;
     let mut urls = Vec::new();
@@ -157,10 +163,7 @@ fn expand(location: &str) -> Result<Vec<ListingTableUrl>> {
 }
 
 fn table_url(path: &Path, directory: bool) -> Result<ListingTableUrl> {
-    let url = match directory {
-        true => Url::from_directory_path(path),
-        false => Url::from_file_path(path),
-    };
+    let url = if directory { Url::from_directory_path(path) } else { Url::from_file_path(path) };
     let url = url.map_err(|()| cannot_read(path, "the path is not absolute"))?;
     ListingTableUrl::try_new(url, None)
 }
@@ -180,7 +183,7 @@ async fn table(
     let factory = state
         .get_file_format_factory(&format)
         .ok_or_else(|| cannot_read(named, format!("there is no reader for .{format}")))?;
-    let format = factory.create(state, &Default::default())?;
+    let format = factory.create(state, &HashMap::default())?;
     let ending = format!(".{}", format.get_ext().trim_start_matches('.'));
     let directory = first.is_collection();
     let options = ListingOptions::new(format)
@@ -193,6 +196,9 @@ async fn table(
         config = config.infer_partitions_from_path(state).await?;
     }
     let paths = config.table_paths.clone();
+    if !directory && let Some(empty) = empty_file(state, &store, &paths).await? {
+        return Err(cannot_read(Path::new(&empty), "the file is empty"));
+    }
     let config = match config.infer_schema(state).await {
         Ok(config) => config,
         Err(error) => return Err(name_culprit(state, &store, &options, &paths, error).await),
@@ -200,6 +206,24 @@ async fn table(
     let table = ListingTable::try_new(config)?
         .with_cache(state.runtime_env().cache_manager.get_file_statistic_cache());
     Ok(Arc::new(table))
+}
+
+/// A file without a byte, if one was named: DataFusion passes over such files, and would know no
+/// column.
+async fn empty_file(
+    state: &SessionState,
+    store: &Arc<dyn ObjectStore>,
+    urls: &[ListingTableUrl],
+) -> Result<Option<String>> {
+    for url in urls {
+        let mut files = url.list_all_files(state, store.as_ref(), "").await?;
+        while let Some(file) = files.try_next().await? {
+            if file.size > 0 {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(urls.first().map(|url| absolute(url.prefix().as_ref())))
 }
 
 /// The one format of those files, by their endings.
@@ -294,17 +318,15 @@ pub fn name_files(error: DataFusionError, plan: &dyn ExecutionPlan) -> DataFusio
         count if count <= NAMED_FILES => {
             error.context(format!("cannot read one of {}", named.join(", ")))
         }
-        count => error.context(format!(
-            "cannot read one of {count} files, {} among them",
-            named.join(", ")
-        )),
+        count => error
+            .context(format!("cannot read one of {count} files, {} among them", named.join(", "))),
     }
 }
 
 fn scanned_files(plan: &dyn ExecutionPlan) -> BTreeSet<String> {
     let source = plan.downcast_ref::<DataSourceExec>().map(DataSourceExec::data_source);
     let scan = source.and_then(|source| source.downcast_ref::<FileScanConfig>());
-    let own = scan.into_iter().flat_map(|scan| &scan.file_groups).flat_map(|group| group.iter());
+    let own = scan.into_iter().flat_map(|scan| &scan.file_groups).flat_map(FileGroup::iter);
     let own = own.map(|file| absolute(file.object_meta.location.as_ref()));
     let below = plan.children().into_iter().flat_map(|child| scanned_files(child.as_ref()));
     own.chain(below).collect()

@@ -2,11 +2,14 @@
 //!
 //! - [`Engine`]: what the sessions of an executor share: memory pool, spill directory, threads.
 //! - [`session`]: what a connection has of its own: tables, options, prepared statements.
+//! - [`syntax`]: from text to a statement, within limits.
 //! - [`statement`]: which statements a client may run, and what each is.
 //! - [`files`]: tables by path, as `FROM 'dir/*.parquet'`.
 //! - [`query`]: a running query; [`queries`]: all of them.
+//! - [`result`]: the shape of results; [`failure`]: the words of errors.
 //! - [`memory`]: how much memory there is to share.
 
+pub mod failure;
 pub mod files;
 pub mod memory;
 pub mod queries;
@@ -14,13 +17,16 @@ pub mod query;
 pub mod result;
 pub mod session;
 pub mod statement;
+pub mod syntax;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use creel_settings::Settings;
 use creel_wire::{Attach, AttachmentReport, MemoryReport, Report, Start};
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
@@ -42,6 +48,7 @@ pub struct Engine {
     settings: Settings,
     memory_limit: u64,
     spill_limit: u64,
+    spill_dir: PathBuf,
     queries: Queries,
     query_threads: usize,
     threads: Handle,
@@ -56,8 +63,7 @@ impl Engine {
         let pool = FairSpillPool::new(usize::try_from(memory_limit).unwrap_or(usize::MAX));
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::new(TrackConsumersPool::new(pool, NAMED_CONSUMERS)))
-            .with_temp_file_path(&start.spill_dir)
-            .with_max_temp_directory_size(spill_limit)
+            .with_disk_manager_builder(disk(&start.spill_dir, spill_limit))
             // A listing that is kept would hide files that were written since.
             .with_object_list_cache_limit(0)
             .build_arc()?;
@@ -76,6 +82,7 @@ impl Engine {
             settings,
             memory_limit,
             spill_limit,
+            spill_dir: start.spill_dir.clone(),
             queries: Queries::new(&start.id),
             query_threads: threads,
             threads: handle,
@@ -86,6 +93,16 @@ impl Engine {
     /// Bytes that queries may reserve together.
     pub fn memory_limit(&self) -> u64 {
         self.memory_limit
+    }
+
+    /// Bytes that queries may spill together.
+    pub fn spill_limit(&self) -> u64 {
+        self.spill_limit
+    }
+
+    /// Where they spill.
+    pub fn spill_dir(&self) -> &Path {
+        &self.spill_dir
     }
 
     /// The running queries.
@@ -135,6 +152,16 @@ impl Engine {
             spill_limit: self.spill_limit,
         }
     }
+}
+
+/// Where to spill. To DataFusion a limit of 0 is none; here it means that nothing may be spilled.
+fn disk(directory: &Path, limit: u64) -> DiskManagerBuilder {
+    if limit == 0 {
+        return DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
+    }
+    DiskManagerBuilder::default()
+        .with_mode(DiskManagerMode::Directories(vec![directory.to_owned()]))
+        .with_max_temp_directory_size(limit)
 }
 
 /// How many ways a query is split: `sql.target_partitions`, where 0 is one for each thread.

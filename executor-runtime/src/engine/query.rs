@@ -14,14 +14,14 @@ use std::time::Instant;
 
 use creel_wire::QueryReport;
 use datafusion::arrow::array::RecordBatch;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::execution::TaskContext;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{FutureExt, Stream, StreamExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
 use super::Engine;
-use super::files::name_files;
+use super::failure;
 use super::result::ResultSchema;
 use super::session::Traffic;
 use crate::error::{ExecutorError, Result};
@@ -122,13 +122,17 @@ impl Query {
         }
     }
 
-    /// Runs work of this query on the query threads, until it is done or the query is ended.
+    /// Runs the planning of this query, until it is done or the query is ended.
+    ///
+    /// Planning may compute for long without a pause, so it has a thread of its own: queries that
+    /// run are not held up, and neither is the news that nobody wants this one any more.
     pub async fn run<T: Send + 'static>(
         &self,
         engine: &Engine,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let task = engine.threads().spawn(unwound(work));
+        let threads = engine.threads().clone();
+        let task = engine.threads().spawn_blocking(move || threads.block_on(unwound(work)));
         let _abort = AbortOnDrop(task.abort_handle());
         tokio::select! {
             ended = self.ended() => Err(ended.into()),
@@ -175,7 +179,7 @@ impl Query {
                 batch = batches.next() => batch,
             };
             let Some(batch) = batch else { return Ok(()) };
-            let batch = batch.map_err(|error| name_files(error, plan.as_ref()))?;
+            let batch = batch.map_err(|error| failure::of_query(error, plan.as_ref(), engine))?;
             let batch = schema.shape(&batch)?;
             self.rows_sent.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
             if sender.send(Ok(batch)).await.is_err() {

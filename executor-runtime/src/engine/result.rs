@@ -32,9 +32,12 @@ impl ResultSchema {
             .columns()
             .iter()
             .zip(self.0.fields())
-            .map(|(column, field)| match column.data_type() == field.data_type() {
-                true => Ok(Arc::clone(column)),
-                false => cast(column, field.data_type()),
+            .map(|(column, field)| {
+                if column.data_type() == field.data_type() {
+                    Ok(Arc::clone(column))
+                } else {
+                    cast(column, field.data_type())
+                }
             })
             .collect();
         // A batch may have rows and no columns, as in the count of an empty projection.
@@ -85,7 +88,8 @@ mod tests {
     #[test]
     fn a_batch_is_brought_to_the_schema() {
         let plan = Arc::new(Schema::new(vec![Field::new("text", DataType::Utf8View, true)]));
-        let column: StringViewArray = [Some("a"), None, Some("a longer text")].into_iter().collect();
+        let column: StringViewArray =
+            [Some("a"), None, Some("a longer text")].into_iter().collect();
         let batch = RecordBatch::try_new(Arc::clone(&plan), vec![Arc::new(column)]).unwrap();
         let shaped = ResultSchema::new(&plan).shape(&batch).unwrap();
         let texts: Vec<_> = shaped.column(0).as_string::<i32>().iter().collect();
@@ -96,8 +100,7 @@ mod tests {
     fn rows_without_columns_are_kept() {
         let plan = Arc::new(Schema::empty());
         let options = RecordBatchOptions::new().with_row_count(Some(3));
-        let batch =
-            RecordBatch::try_new_with_options(Arc::clone(&plan), vec![], &options).unwrap();
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&plan), vec![], &options).unwrap();
         assert_eq!(ResultSchema::new(&plan).shape(&batch).unwrap().num_rows(), 3);
     }
 }

@@ -23,7 +23,7 @@ use super::files::PathTables;
 use super::query::{Batches, Query};
 use super::result::ResultSchema;
 use super::statement::Statement;
-use super::{Engine, partitions};
+use super::{Engine, partitions, syntax};
 use crate::error::{ExecutorError, Result};
 
 /// What a connection did so far.
@@ -89,6 +89,8 @@ pub struct Planned {
 enum Work {
     Plan(Arc<dyn ExecutionPlan>),
     Command(Statement),
+    /// A command that has run.
+    Done,
 }
 
 impl Planned {
@@ -177,14 +179,10 @@ impl Session {
     }
 
     async fn parse(&self, sql: &str) -> Result<LogicalPlan> {
-        let limit = self.0.engine.settings().sql_max_statement_bytes.0;
-        if sql.len() as u64 > limit {
-            return Err(ExecutorError::Invalid(format!(
-                "the statement has {} bytes, more than sql.max_statement_bytes allows ({limit})",
-                sql.len()
-            )));
-        }
-        Ok(self.0.context.state().create_logical_plan(sql).await?)
+        let settings = self.0.engine.settings();
+        let state = self.0.context.state();
+        let statement = syntax::parse(&state, sql, settings)?;
+        Ok(state.statement_to_plan(statement).await?)
     }
 
     /// Plans a statement, with values for its parameters if it has any.
@@ -214,9 +212,18 @@ impl Session {
         Ok((ResultSchema::new(&plan.schema()), Work::Plan(plan)))
     }
 
+    /// Runs a planned statement if it is no query.
+    pub async fn run_command(&self, planned: Planned) -> Result<Planned> {
+        let Planned { query, schema, work } = planned;
+        let Work::Command(statement) = work else { return Ok(Planned { query, schema, work }) };
+        let session = self.clone();
+        query.run(&self.0.engine, async move { session.command(statement).await }).await?;
+        Ok(Planned { query, schema, work: Work::Done })
+    }
+
     /// Runs a planned statement; one that is no query has run when this returns.
     pub async fn execute(&self, planned: Planned) -> Result<(ResultSchema, Option<Batches>)> {
-        let Planned { query, schema, work } = planned;
+        let Planned { query, schema, work } = self.run_command(planned).await?;
         match work {
             Work::Plan(plan) => {
                 let engine = Arc::clone(&self.0.engine);
@@ -224,11 +231,7 @@ impl Session {
                 let batches = query.start(engine, plan, context, schema.clone());
                 Ok((schema, Some(batches)))
             }
-            Work::Command(statement) => {
-                let session = self.clone();
-                query.run(&self.0.engine, async move { session.command(statement).await }).await?;
-                Ok((schema, None))
-            }
+            Work::Command(_) | Work::Done => Ok((schema, None)),
         }
     }
 
@@ -372,10 +375,10 @@ fn own_catalogs(template: &SessionState) -> Arc<dyn CatalogProviderList> {
 /// The parameters of a statement, `$1` first; of an unknown type where the statement doesn't say.
 fn parameters(plan: &LogicalPlan) -> Result<Vec<FieldRef>> {
     let mut fields: Vec<_> = plan.get_parameter_fields()?.into_iter().collect();
-    fields.sort_by_key(|(name, _)| (name.trim_start_matches('$').parse::<u32>().ok(), name.clone()));
+    fields
+        .sort_by_key(|(name, _)| (name.trim_start_matches('$').parse::<u32>().ok(), name.clone()));
     let field = |(name, field): (String, Option<_>)| {
-        let data_type =
-            field.map_or(DataType::Null, |field: Arc<Field>| field.data_type().clone());
+        let data_type = field.map_or(DataType::Null, |field: Arc<Field>| field.data_type().clone());
         Arc::new(Field::new(name, data_type, true))
     };
     Ok(fields.into_iter().map(field).collect())
@@ -387,7 +390,7 @@ mod tests {
     use std::time::Duration;
 
     use creel_wire::Start;
-    use datafusion::arrow::array::AsArray;
+    use datafusion::arrow::array::{AsArray, RecordBatch};
     use datafusion::arrow::datatypes::Int64Type;
     use datafusion::dataframe::DataFrameWriteOptions;
     use futures::TryStreamExt;
@@ -429,7 +432,10 @@ mod tests {
         /// Writes a table of numbers from 0 as Parquet.
         async fn numbers(&self, file: &str, rows: u64) {
             let path = self.directory.path().join(file);
-            let sql = format!("SELECT value AS n, 'row ' || value AS t FROM generate_series(0, {})", rows - 1);
+            let sql = format!(
+                "SELECT value AS n, 'row ' || value AS t FROM generate_series(0, {})",
+                rows - 1
+            );
             let frame = SessionContext::new().sql(&sql).await.unwrap();
             let options = DataFrameWriteOptions::new().with_single_file_output(true);
             frame.write_parquet(path.to_str().unwrap(), options, None).await.unwrap();
@@ -442,7 +448,7 @@ mod tests {
         }
     }
 
-    async fn run(session: &Session, sql: &str) -> Result<Vec<datafusion::arrow::array::RecordBatch>> {
+    async fn run(session: &Session, sql: &str) -> Result<Vec<RecordBatch>> {
         let planned = session.plan(sql, None).await?;
         match session.execute(planned).await?.1 {
             Some(batches) => batches.try_collect().await,
@@ -468,7 +474,10 @@ mod tests {
         node.write("spark/_SUCCESS", "");
         node.write("spark/year=2024/part-0.csv", "x\n1\n2\n");
         node.write("spark/year=2025/part-0.csv", "x\n3\n");
-        node.write("Upper.PARQUET", std::fs::read(node.directory.path().join("b.parquet")).unwrap());
+        node.write(
+            "Upper.PARQUET",
+            std::fs::read(node.directory.path().join("b.parquet")).unwrap(),
+        );
         let session = node.session();
         assert_eq!(number(&session, "SELECT count(*) FROM 'a.parquet'").await, 10);
         assert_eq!(number(&session, "SELECT sum(n) FROM '*.parquet'").await, 45 + 10);
@@ -489,7 +498,9 @@ mod tests {
         let node = Node::new(&[]);
         node.numbers("a.parquet", 10).await;
         let session = node.session();
-        run(&session, "CREATE EXTERNAL TABLE t STORED AS PARQUET LOCATION 'a.parquet'").await.unwrap();
+        run(&session, "CREATE EXTERNAL TABLE t STORED AS PARQUET LOCATION 'a.parquet'")
+            .await
+            .unwrap();
         run(&session, "CREATE VIEW v AS SELECT n FROM t WHERE n > 6").await.unwrap();
         assert_eq!(number(&session, "SELECT count(*) FROM v").await, 3);
         let other = node.session();
@@ -502,12 +513,20 @@ mod tests {
         let node = Node::new(&[]);
         node.numbers("a.parquet", 10).await;
         let session = node.session();
-        run(&session, "CREATE EXTERNAL TABLE t STORED AS PARQUET LOCATION 'a.parquet'").await.unwrap();
+        run(&session, "CREATE EXTERNAL TABLE t STORED AS PARQUET LOCATION 'a.parquet'")
+            .await
+            .unwrap();
         for (sql, name) in [
             ("COPY (SELECT 1) TO 'x.csv'", "COPY TO"),
             ("EXPLAIN COPY (SELECT 1) TO 'x.csv'", "COPY TO"),
             ("EXPLAIN ANALYZE COPY (SELECT 1) TO 'x.csv'", "COPY TO"),
+            ("COPY t TO 'x'", "COPY TO"),
+            ("COPY nothing TO 'x.csv'", "COPY TO"),
             ("PREPARE p AS INSERT INTO t VALUES (1, 'x')", "INSERT"),
+            ("INSERT INTO nothing VALUES (1)", "INSERT"),
+            ("DELETE FROM t", "DELETE"),
+            ("UPDATE t SET n = 1", "UPDATE"),
+            ("TRUNCATE TABLE t", "TRUNCATE"),
             ("INSERT INTO t VALUES (1, 'x')", "INSERT"),
             ("CREATE TABLE m AS SELECT 1", "CREATE TABLE"),
             ("CREATE TABLE m (x INT)", "CREATE TABLE"),
@@ -515,7 +534,7 @@ mod tests {
             ("SET datafusion.runtime.temp_directory = '/'", "datafusion.runtime.temp_directory"),
             ("RESET datafusion.runtime.memory_limit", "datafusion.runtime.memory_limit"),
             ("SET creel.executor.memory = '100g'", "executor.memory"),
-            ("BEGIN TRANSACTION", "transaction"),
+            ("START TRANSACTION", "transaction"),
         ] {
             let error = error(&session, sql).await;
             assert!(matches!(error, ExecutorError::Refused { .. }), "{sql}: {error}");
@@ -590,19 +609,21 @@ mod tests {
         node.numbers("a.parquet", 2_000_000).await;
         let session = node.session();
         let sorted = run(&session, "SELECT n, t FROM 'a.parquet' ORDER BY t DESC").await.unwrap();
-        assert_eq!(sorted.iter().map(|batch| batch.num_rows()).sum::<usize>(), 2_000_000);
+        assert_eq!(sorted.iter().map(RecordBatch::num_rows).sum::<usize>(), 2_000_000);
         let cross = "SELECT count(*) FROM 'a.parquet' a JOIN 'a.parquet' b ON a.t = b.t || ''";
         let error = error(&session, cross).await.to_string();
         assert!(error.contains("Resources exhausted"), "{error}");
-        let memory = node.engine.report().memory;
-        assert_eq!((memory.reserved, memory.spilled), (0, 0));
+        // The operators of other partitions are dropped on other threads.
+        until(|| node.engine.report().memory.reserved == 0).await;
+        until(|| node.engine.report().memory.spilled == 0).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn dropping_the_results_ends_the_query() {
         let node = Node::new(&[]);
         let session = node.session();
-        let endless = "SELECT count(*) FROM generate_series(1, 1000000000000) a, generate_series(1, 1000) b";
+        let endless =
+            "SELECT count(*) FROM generate_series(1, 1000000000000) a, generate_series(1, 1000) b";
         let planned = session.plan(endless, None).await.unwrap();
         let (_, batches) = session.execute(planned).await.unwrap();
         until(|| node.engine.report().queries.len() == 1).await;
@@ -656,8 +677,33 @@ mod tests {
             datafusion::common::ScalarValue::from("row 5"),
         ]);
         let planned = session.plan(sql, Some(values)).await.unwrap();
-        let batches: Vec<_> = session.execute(planned).await.unwrap().1.unwrap().try_collect().await.unwrap();
+        let batches: Vec<_> =
+            session.execute(planned).await.unwrap().1.unwrap().try_collect().await.unwrap();
         assert_eq!(batches[0].column(0).as_primitive::<Int64Type>().value(0), 5);
+    }
+
+    #[test]
+    fn deep_statements_are_refused_and_long_ones_run() {
+        let mut threads = tokio::runtime::Builder::new_multi_thread();
+        let threads = threads.enable_all().thread_stack_size(crate::process::STACK_BYTES).build();
+        let threads = threads.unwrap();
+        threads.block_on(threads.spawn(deep_statements())).unwrap();
+    }
+
+    async fn deep_statements() {
+        let node = Node::new(&[]);
+        let session = node.session();
+        for sql in [
+            format!("SELECT 1{}", "+1".repeat(500_000)),
+            format!("SELECT true{}", " OR true".repeat(100_000)),
+            vec!["SELECT 1"; 50_000].join(" UNION ALL "),
+            format!("EXPLAIN SELECT 1{}", "+1".repeat(500_000)),
+        ] {
+            let error = error(&session, &sql).await.to_string();
+            assert!(error.contains("sql.max_depth"), "{error}");
+        }
+        let flat = vec!["1"; 300_000].join(",");
+        assert_eq!(number(&session, &format!("SELECT count(*) WHERE 1 IN ({flat})")).await, 1);
     }
 
     #[tokio::test(flavor = "multi_thread")]

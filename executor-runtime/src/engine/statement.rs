@@ -53,23 +53,18 @@ impl Statement {
         check(&plan)?;
         match plan {
             LogicalPlan::Statement(SqlStatement::SetVariable(set)) => {
-                match setting_name(&set.variable) {
-                    Some(name) => Ok(Self::Set { name, value: Some(set.value) }),
-                    None => {
-                        check_option(&set.variable)?;
-                        Ok(Self::Command(LogicalPlan::Statement(SqlStatement::SetVariable(set))))
-                    }
+                if let Some(name) = setting_name(&set.variable) {
+                    return Ok(Self::Set { name, value: Some(set.value) });
                 }
+                check_option(&set.variable)?;
+                Ok(Self::Command(LogicalPlan::Statement(SqlStatement::SetVariable(set))))
             }
             LogicalPlan::Statement(SqlStatement::ResetVariable(reset)) => {
-                match setting_name(&reset.variable) {
-                    Some(name) => Ok(Self::Set { name, value: None }),
-                    None => {
-                        check_option(&reset.variable)?;
-                        let reset = SqlStatement::ResetVariable(reset);
-                        Ok(Self::Command(LogicalPlan::Statement(reset)))
-                    }
+                if let Some(name) = setting_name(&reset.variable) {
+                    return Ok(Self::Set { name, value: None });
                 }
+                check_option(&reset.variable)?;
+                Ok(Self::Command(LogicalPlan::Statement(SqlStatement::ResetVariable(reset))))
             }
             LogicalPlan::Ddl(DdlStatement::CreateExternalTable(mut table)) => {
                 for location in &mut table.locations {
@@ -118,11 +113,14 @@ fn check(plan: &LogicalPlan) -> Result<()> {
     refusal.map_or(Ok(()), Err)
 }
 
-const WRITES: &str = "clients can't write files here; fetch the result and write it yourself";
+/// The refusal of a statement that writes.
+pub fn writes(statement: &str) -> ExecutorError {
+    refused(statement, "clients can't write files here; fetch the result and write it yourself")
+}
 
 fn refusal_of(node: &LogicalPlan) -> Option<ExecutorError> {
     match node {
-        LogicalPlan::Copy(_) => Some(refused("COPY TO", WRITES)),
+        LogicalPlan::Copy(_) => Some(writes("COPY TO")),
         LogicalPlan::Dml(dml) => {
             let name = match &dml.op {
                 WriteOp::Insert(_) => "INSERT",
@@ -133,7 +131,7 @@ fn refusal_of(node: &LogicalPlan) -> Option<ExecutorError> {
                 WriteOp::Ctas => "CREATE TABLE AS",
                 other => other.name(),
             };
-            Some(refused(name, WRITES))
+            Some(writes(name))
         }
         LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(_)) => Some(refused(
             "CREATE TABLE",

@@ -1,10 +1,12 @@
 //! What of Flight goes beyond Flight SQL: the schema of a command without running it.
 
 use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::sql::{Any, Command};
 use arrow_flight::{
     Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightInfo,
     HandshakeRequest, PollInfo, SchemaResult, Ticket,
 };
+use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::service::Service;
@@ -32,9 +34,15 @@ impl FlightService for Server {
     type DoExchangeStream = <Service as FlightService>::DoExchangeStream;
 
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Answer<SchemaResult> {
-        let info = FlightService::get_flight_info(&self.0, request).await?.into_inner();
-        self.0.forget(&info);
-        Ok(Response::new(SchemaResult { schema: info.schema }))
+        let command = Any::decode(&*request.get_ref().cmd)
+            .ok()
+            .and_then(|command| Command::try_from(command).ok())
+            .ok_or_else(|| Status::invalid_argument("the descriptor has no Flight SQL command"))?;
+        let schema = match self.0.schema(command).await? {
+            Some(schema) => super::service::schema_bytes(&schema)?,
+            None => FlightService::get_flight_info(&self.0, request).await?.into_inner().schema,
+        };
+        Ok(Response::new(SchemaResult { schema }))
     }
 
     async fn handshake(

@@ -19,8 +19,8 @@ use arrow_flight::sql::{
 };
 use arrow_flight::{
     Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightData,
-    FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse,
-    IpcMessage, SchemaAsIpc, Ticket,
+    FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse, IpcMessage,
+    SchemaAsIpc, Ticket,
 };
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
@@ -63,23 +63,32 @@ impl Service {
         Self { session }
     }
 
-    /// Drops what was planned for an answer that nobody will fetch.
-    pub fn forget(&self, info: &FlightInfo) {
-        if let Some(id) = query_of(info) {
-            self.session.cancel(&id);
-        }
-    }
-
     async fn plan(&self, sql: &str, values: Option<ParamValues>) -> Result<Planned, Status> {
         Ok(self.session.plan(sql, values).await?)
     }
 
+    /// The schema of what a command gives, without running it.
+    pub async fn schema(&self, command: Command) -> Result<Option<SchemaRef>, Status> {
+        let planned = match command {
+            Command::CommandStatementQuery(command) => self.plan(&command.query, None).await?,
+            Command::CommandPreparedStatementQuery(command) => {
+                let handle = Self::handle(&command.prepared_statement_handle)?;
+                let prepared = self.session.prepared(handle)?;
+                self.plan(&prepared.sql, prepared.values).await?
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(planned.schema().schema()))
+    }
+
     /// The answer to a statement that is planned: its schema, and the ticket that fetches it.
-    fn planned_info(
+    /// One that is no query runs now: not every client fetches a result without columns.
+    async fn planned_info(
         &self,
         planned: Planned,
         descriptor: FlightDescriptor,
     ) -> Result<FlightInfo, Status> {
+        let planned = self.session.run_command(planned).await?;
         let schema = planned.schema().schema();
         let id = planned.query().id().to_owned();
         let handle = self.session.keep(planned);
@@ -149,9 +158,10 @@ impl Service {
             let value = value.text();
             if let Err(error) = self.session.set(&name, value.as_deref()) {
                 tracing::info!(name, %error, "a session option was not set");
-                let value = match self.session.options().contains_key(bare(&name)) {
-                    true => SetSessionOptionErrorValue::InvalidValue,
-                    false => SetSessionOptionErrorValue::InvalidName,
+                let value = if self.session.options().contains_key(bare(&name)) {
+                    SetSessionOptionErrorValue::InvalidValue
+                } else {
+                    SetSessionOptionErrorValue::InvalidName
                 };
                 errors.insert(name, SetSessionOptionError { value: value as i32 });
             }
@@ -216,20 +226,21 @@ fn encode_query(schema: SchemaRef, batches: Batches) -> DoGet {
     }))
 }
 
-fn one(batch: RecordBatch) -> Answer<DoGet> {
-    Ok(Response::new(encode(batch.schema(), stream::iter([Ok(batch)]))))
+fn one(batch: RecordBatch) -> Response<DoGet> {
+    Response::new(encode(batch.schema(), stream::iter([Ok(batch)])))
 }
 
-fn none(schema: &SchemaRef) -> Answer<DoGet> {
-    Ok(Response::new(encode(SchemaRef::clone(schema), stream::empty())))
+fn none(schema: &SchemaRef) -> Response<DoGet> {
+    Response::new(encode(SchemaRef::clone(schema), stream::empty()))
 }
 
-fn result(message: &impl Message) -> Answer<DoAction> {
+fn result(message: &impl Message) -> Response<DoAction> {
     let result = arrow_flight::Result { body: message.encode_to_vec().into() };
-    Ok(Response::new(Box::pin(stream::iter([Ok(result)]))))
+    Response::new(Box::pin(stream::iter([Ok(result)])))
 }
 
-fn schema_bytes(schema: &Schema) -> Result<Bytes, Status> {
+/// A schema as Flight's messages carry it.
+pub(super) fn schema_bytes(schema: &Schema) -> Result<Bytes, Status> {
     let options = IpcWriteOptions::default();
     let message: IpcMessage =
         SchemaAsIpc::new(schema, &options).try_into().map_err(ExecutorError::from)?;
@@ -255,7 +266,7 @@ impl FlightSqlService for Service {
         request: Request<FlightDescriptor>,
     ) -> Answer<FlightInfo> {
         let planned = self.plan(&command.query, None).await?;
-        Ok(Response::new(self.planned_info(planned, request.into_inner())?))
+        Ok(Response::new(self.planned_info(planned, request.into_inner()).await?))
     }
 
     async fn do_get_statement(
@@ -320,9 +331,10 @@ impl FlightSqlService for Service {
         request: Request<PeekableFlightDataStream>,
     ) -> Result<i64, Status> {
         let prepared = self.session.prepared(Self::handle(&command.prepared_statement_handle)?)?;
-        let values = match prepared.parameters.is_empty() {
-            true => None,
-            false => Some(Self::parameters(&prepared, request.into_inner()).await?),
+        let values = if prepared.parameters.is_empty() {
+            None
+        } else {
+            Some(Self::parameters(&prepared, request.into_inner()).await?)
         };
         let planned = self.plan(&prepared.sql, values).await?;
         self.update(planned).await
@@ -335,7 +347,7 @@ impl FlightSqlService for Service {
     ) -> Answer<FlightInfo> {
         let prepared = self.session.prepared(Self::handle(&command.prepared_statement_handle)?)?;
         let planned = self.plan(&prepared.sql, prepared.values).await?;
-        Ok(Response::new(self.planned_info(planned, request.into_inner())?))
+        Ok(Response::new(self.planned_info(planned, request.into_inner()).await?))
     }
 
     async fn do_get_prepared_statement(
@@ -361,7 +373,7 @@ impl FlightSqlService for Service {
         command: CommandGetCatalogs,
         _request: Request<Ticket>,
     ) -> Answer<DoGet> {
-        one(metadata::get_catalogs(self.session.context(), command)?)
+        Ok(one(metadata::get_catalogs(self.session.context(), command)?))
     }
 
     async fn get_flight_info_schemas(
@@ -377,7 +389,7 @@ impl FlightSqlService for Service {
         command: CommandGetDbSchemas,
         _request: Request<Ticket>,
     ) -> Answer<DoGet> {
-        one(metadata::get_schemas(self.session.context(), command)?)
+        Ok(one(metadata::get_schemas(self.session.context(), command)?))
     }
 
     async fn get_flight_info_tables(
@@ -393,7 +405,7 @@ impl FlightSqlService for Service {
         command: CommandGetTables,
         _request: Request<Ticket>,
     ) -> Answer<DoGet> {
-        one(metadata::get_tables(self.session.context(), command).await?)
+        Ok(one(metadata::get_tables(self.session.context(), command).await?))
     }
 
     async fn get_flight_info_table_types(
@@ -410,8 +422,10 @@ impl FlightSqlService for Service {
         _request: Request<Ticket>,
     ) -> Answer<DoGet> {
         let mut builder = command.into_builder();
-        TABLE_TYPES.into_iter().for_each(|name| builder.append(name));
-        one(builder.build()?)
+        for name in TABLE_TYPES {
+            builder.append(name);
+        }
+        Ok(one(builder.build()?))
     }
 
     async fn get_flight_info_sql_info(
@@ -427,7 +441,7 @@ impl FlightSqlService for Service {
         command: CommandGetSqlInfo,
         _request: Request<Ticket>,
     ) -> Answer<DoGet> {
-        one(command.into_builder(&SQL_INFO).build()?)
+        Ok(one(command.into_builder(&SQL_INFO).build()?))
     }
 
     async fn get_flight_info_xdbc_type_info(
@@ -443,7 +457,7 @@ impl FlightSqlService for Service {
         command: CommandGetXdbcTypeInfo,
         _request: Request<Ticket>,
     ) -> Answer<DoGet> {
-        one(command.into_builder(&TYPE_INFO).build()?)
+        Ok(one(command.into_builder(&TYPE_INFO).build()?))
     }
 
     async fn get_flight_info_primary_keys(
@@ -459,7 +473,7 @@ impl FlightSqlService for Service {
         _command: CommandGetPrimaryKeys,
         _request: Request<Ticket>,
     ) -> Answer<DoGet> {
-        none(&PRIMARY_KEYS)
+        Ok(none(&PRIMARY_KEYS))
     }
 
     async fn get_flight_info_exported_keys(
@@ -475,7 +489,7 @@ impl FlightSqlService for Service {
         _command: CommandGetExportedKeys,
         _request: Request<Ticket>,
     ) -> Answer<DoGet> {
-        none(&FOREIGN_KEYS)
+        Ok(none(&FOREIGN_KEYS))
     }
 
     async fn get_flight_info_imported_keys(
@@ -491,7 +505,7 @@ impl FlightSqlService for Service {
         _command: CommandGetImportedKeys,
         _request: Request<Ticket>,
     ) -> Answer<DoGet> {
-        none(&FOREIGN_KEYS)
+        Ok(none(&FOREIGN_KEYS))
     }
 
     async fn get_flight_info_cross_reference(
@@ -507,7 +521,7 @@ impl FlightSqlService for Service {
         _command: CommandGetCrossReference,
         _request: Request<Ticket>,
     ) -> Answer<DoGet> {
-        none(&FOREIGN_KEYS)
+        Ok(none(&FOREIGN_KEYS))
     }
 
     async fn do_action_cancel_query(
@@ -518,7 +532,8 @@ impl FlightSqlService for Service {
         let info = FlightInfo::decode(command.info)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let cancelled = query_of(&info).is_some_and(|id| self.session.cancel(&id));
-        let result = if cancelled { CANCEL_RESULT_CANCELLED } else { CANCEL_RESULT_NOT_CANCELLABLE };
+        let result =
+            if cancelled { CANCEL_RESULT_CANCELLED } else { CANCEL_RESULT_NOT_CANCELLABLE };
         Ok(ActionCancelQueryResult { result })
     }
 
@@ -532,12 +547,13 @@ impl FlightSqlService for Service {
                 if !id.is_some_and(|id| self.session.cancel(&id)) {
                     return Err(Status::not_found("there is no such query on this connection"));
                 }
-                result(&CancelFlightInfoResult::new(CancelStatus::Cancelled))
+                Ok(result(&CancelFlightInfoResult::new(CancelStatus::Cancelled)))
             }
-            "SetSessionOptions" => result(&self.set_options(&action.body)?),
-            "GetSessionOptions" => result(&self.get_options()),
+            "SetSessionOptions" => Ok(result(&self.set_options(&action.body)?)),
+            "GetSessionOptions" => Ok(result(&self.get_options())),
             "CloseSession" => {
-                result(&CloseSessionResult { status: CloseSessionStatus::NotCloseable as i32 })
+                let status = CloseSessionStatus::NotCloseable as i32;
+                Ok(result(&CloseSessionResult { status }))
             }
             other => Err(Status::unimplemented(format!("there is no action '{other}'"))),
         }

@@ -24,6 +24,7 @@ fn code(error: &ExecutorError) -> Code {
         ExecutorError::Unsupported(_) => Code::Unimplemented,
         ExecutorError::Cancelled(_) => Code::Cancelled,
         ExecutorError::Ending(_) => Code::Unavailable,
+        ExecutorError::SpillLimit(_) | ExecutorError::SpillFull(_) => Code::ResourceExhausted,
         ExecutorError::Engine(error) => engine_code(error),
         ExecutorError::Privileges { .. }
         | ExecutorError::Channel(_)
@@ -45,9 +46,6 @@ fn engine_code(error: &DataFusionError) -> Code {
         | DataFusionError::ParquetError(_)
         | DataFusionError::ObjectStore(_)
         | DataFusionError::Execution(_) => Code::InvalidArgument,
-        DataFusionError::IoError(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-            Code::ResourceExhausted
-        }
         _ => Code::Internal,
     }
 }
@@ -74,8 +72,8 @@ mod tests {
         let wrapped = DataFusionError::Plan("x".into()).context("cannot read");
         assert_eq!(status(wrapped), Code::InvalidArgument);
         assert_eq!(status(DataFusionError::Internal("x".into())), Code::Internal);
-        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
-        assert_eq!(status(DataFusionError::IoError(full)), Code::ResourceExhausted);
+        let full = DataFusionError::ResourcesExhausted("x".into());
+        assert_eq!(status(full), Code::ResourceExhausted);
     }
 
     #[test]
