@@ -605,11 +605,11 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_query_that_is_too_large_spills_or_fails_and_gives_all_back() {
-        let node = Node::new(&[("executor.memory", "32m")]);
-        node.numbers("a.parquet", 2_000_000).await;
+        let node = Node::new(&[("executor.memory", "64m")]);
+        node.numbers("a.parquet", 4_000_000).await;
         let session = node.session();
         let sorted = run(&session, "SELECT n, t FROM 'a.parquet' ORDER BY t DESC").await.unwrap();
-        assert_eq!(sorted.iter().map(RecordBatch::num_rows).sum::<usize>(), 2_000_000);
+        assert_eq!(sorted.iter().map(RecordBatch::num_rows).sum::<usize>(), 4_000_000);
         let cross = "SELECT count(*) FROM 'a.parquet' a JOIN 'a.parquet' b ON a.t = b.t || ''";
         let error = error(&session, cross).await.to_string();
         assert!(error.contains("Resources exhausted"), "{error}");
