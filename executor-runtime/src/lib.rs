@@ -13,7 +13,7 @@
 //!   │ flight    network threads: HTTP/2, Flight SQL, encoding of results   │
 //!   │    │ statement                    ▲ record batches                   │
 //!   │    ▼                              │                                  │
-//!   │ engine    query threads: session, plan, scan, operators              │
+//!   │ engine    planning and query threads: session, plan, scan, operators │
 //!   │           memory pool and spill directory, shared by all queries     │
 //!   └──────────────────────────────────────────────────────────────────────┘
 //! ```

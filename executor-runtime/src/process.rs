@@ -11,6 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio::task::{self, AbortHandle, JoinError, JoinSet};
 use tracing::{info, warn};
+use tracing_subscriber::EnvFilter;
 
 use crate::engine::Engine;
 use crate::error::{ExecutorError, Result};
@@ -29,13 +30,6 @@ pub fn run(identity: Option<Identity>) -> Result<()> {
     if let Some(identity) = identity {
         identity.assume()?;
     }
-    tracing_subscriber::fmt()
-        .with_writer(io::stderr)
-        .with_ansi(false)
-        .without_time()
-        .with_max_level(tracing::Level::INFO)
-        .init();
-
     let control = runtime(Builder::new_current_thread())?;
     let outcome = control.block_on(serve());
     // A query thread may be deep in a computation; nothing is worth waiting for.
@@ -105,6 +99,13 @@ async fn serve() -> Result<()> {
 fn prepare(start: &Start) -> Result<(Arc<Engine>, Threads)> {
     let settings = creel_settings::Settings::from_map(&start.settings)
         .map_err(|error| ExecutorError::Setting(error.to_string()))?;
+    // The agent adds time and executor to each line.
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .without_time()
+        .with_env_filter(EnvFilter::new(&settings.agent_log_level))
+        .init();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let count = match settings.executor_threads {
         0 => cores,

@@ -151,7 +151,7 @@ pub struct QueryReport {
     pub attachment: u64,
     /// The statement, cut to [`QueryReport::SQL_CHARS`] characters.
     pub sql: String,
-    /// Milliseconds since its execution began.
+    /// Milliseconds since the statement came.
     pub elapsed_ms: u64,
     /// Rows that left its scans.
     pub rows_scanned: u64,

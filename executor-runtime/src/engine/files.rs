@@ -35,9 +35,21 @@ const FORMATS: [&str; 4] = ["parquet", "csv", "json", "arrow"];
 /// Files that an error names at the most.
 const NAMED_FILES: usize = 3;
 
-/// Makes a location absolute: a relative path is below `directory`. What has a scheme stays.
+/// Makes a location absolute: a relative path is below `directory`. A URL of a file becomes its path.
 pub fn resolve(location: &str, directory: Option<&Path>) -> crate::Result<String> {
-    if has_scheme(location) || Path::new(location).is_absolute() {
+    if let Some((scheme, _)) = location.split_once("://") {
+        if scheme != "file" {
+            return Err(ExecutorError::Invalid(format!(
+                "cannot read '{location}': there is no reader for {scheme}:// here"
+            )));
+        }
+        let path = Url::parse(location).ok().and_then(|url| url.to_file_path().ok());
+        let path = path.and_then(|path| path.into_os_string().into_string().ok());
+        return path.ok_or_else(|| {
+            ExecutorError::Invalid(format!("cannot read '{location}': it is no URL of a file"))
+        });
+    }
+    if Path::new(location).is_absolute() {
         return Ok(location.to_owned());
     }
     let Some(directory) = directory else {
@@ -53,10 +65,6 @@ pub fn resolve(location: &str, directory: Option<&Path>) -> crate::Result<String
             path.display()
         ))
     })
-}
-
-fn has_scheme(location: &str) -> bool {
-    location.contains("://")
 }
 
 fn has_pattern(path: &str) -> bool {
@@ -100,13 +108,9 @@ impl PathTables {
     async fn open(&self, name: &str) -> Result<Arc<dyn TableProvider>> {
         let location = resolve(name, self.directory.as_deref()).map_err(plan_error)?;
         let state = self.session()?;
-        let urls = if has_scheme(&location) {
-            vec![ListingTableUrl::parse(&location)?]
-        } else {
-            tokio::task::spawn_blocking(move || expand(&location))
-                .await
-                .map_err(|error| DataFusionError::External(Box::new(error)))??
-        };
+        let urls = tokio::task::spawn_blocking(move || expand(&location))
+            .await
+            .map_err(|error| DataFusionError::External(Box::new(error)))??;
         table(&state, name, urls).await
     }
 }
@@ -139,7 +143,11 @@ fn cannot_read(path: &Path, reason: impl std::fmt::Display) -> DataFusionError {
 fn expand(location: &str) -> Result<Vec<ListingTableUrl>> {
     let path = Path::new(location);
     match path.metadata() {
-        Ok(metadata) => return Ok(vec![table_url(path, metadata.is_dir())?]),
+        Ok(metadata) if metadata.is_file() || metadata.is_dir() => {
+            return Ok(vec![table_url(path, metadata.is_dir())?]);
+        }
+        // Opening a pipe waits for its writer, and a device may have no end.
+        Ok(_) => return Err(cannot_read(path, "it is no regular file")),
         // A file of that very name would have been meant.
         Err(error) if error.kind() == io::ErrorKind::NotFound && has_pattern(location) => {}
         Err(error) => return Err(cannot_read(path, error)),
@@ -208,8 +216,8 @@ async fn table(
     Ok(Arc::new(table))
 }
 
-/// A file without a byte, if one was named: DataFusion passes over such files, and would know no
-/// column.
+/// The first file, if all that were named are without a byte: DataFusion passes over such files,
+/// and would know no column.
 async fn empty_file(
     state: &SessionState,
     store: &Arc<dyn ObjectStore>,
@@ -342,7 +350,9 @@ mod tests {
         assert_eq!(resolve("x/*.parquet", directory).unwrap(), "/home/ann/x/*.parquet");
         assert_eq!(resolve("x/", directory).unwrap(), "/home/ann/x/");
         assert_eq!(resolve("/x.csv", directory).unwrap(), "/x.csv");
-        assert_eq!(resolve("s3://bucket/x", directory).unwrap(), "s3://bucket/x");
+        assert_eq!(resolve("file:///x%20y.csv", directory).unwrap(), "/x y.csv");
+        let error = resolve("s3://bucket/x", directory).unwrap_err().to_string();
+        assert!(error.contains("no reader for s3://"), "{error}");
         let error = resolve("x.csv", None).unwrap_err().to_string();
         assert!(error.contains("'x.csv'") && error.contains("absolute"), "{error}");
     }

@@ -32,6 +32,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 use self::queries::Queries;
 use self::session::{Session, Traffic};
@@ -39,6 +40,9 @@ use crate::error::Result;
 
 /// Consumers that an out-of-memory error names.
 const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(5).unwrap();
+
+/// Queries that are planned at one time, for each query thread. Some wait for files meanwhile.
+const PLANNINGS_PER_THREAD: usize = 4;
 
 /// What the sessions of an executor share.
 pub struct Engine {
@@ -52,6 +56,7 @@ pub struct Engine {
     queries: Queries,
     query_threads: usize,
     threads: Handle,
+    planning: Arc<Semaphore>,
     attachments: Mutex<BTreeMap<u64, Arc<Traffic>>>,
 }
 
@@ -86,6 +91,7 @@ impl Engine {
             queries: Queries::new(&start.id),
             query_threads: threads,
             threads: handle,
+            planning: Arc::new(Semaphore::new(threads * PLANNINGS_PER_THREAD)),
             attachments: Mutex::default(),
         })
     }
@@ -118,6 +124,11 @@ impl Engine {
     /// The query threads.
     pub fn threads(&self) -> &Handle {
         &self.threads
+    }
+
+    /// Turns to plan a query.
+    pub fn planning(&self) -> &Arc<Semaphore> {
+        &self.planning
     }
 
     /// The node's settings.

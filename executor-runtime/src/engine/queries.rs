@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::query::{Outcome, Query};
 use crate::error::{ExecutorError, Result};
 
-/// The running queries, and whether new ones may come.
+/// The queries that are planned or run now, and whether new ones may come.
 pub struct Queries {
     executor: String,
     next: AtomicU64,
@@ -63,8 +63,9 @@ impl Queries {
 
     /// Puts a query among the running ones.
     pub fn enter(&self, query: &Arc<Query>) -> Result<Running<'_>> {
-        self.admit()?;
         let mut running = self.running.lock().unwrap();
+        // Under the lock, so that nothing comes in once `drain` has counted.
+        self.admit()?;
         running.insert(query.number(), Arc::clone(query));
         self.count.send_replace(running.len());
         Ok(Running { queries: self, number: query.number() })
@@ -86,7 +87,10 @@ impl Queries {
 
     /// Takes no new queries, waits for the running ones, and ends those that run at the deadline.
     pub async fn drain(&self, reason: &str, deadline: Duration) {
-        self.ending.send_replace(Some(reason.to_owned()));
+        {
+            let _running = self.running.lock().unwrap();
+            self.ending.send_replace(Some(reason.to_owned()));
+        }
         let mut count = self.count.subscribe();
         if tokio::time::timeout(deadline, count.wait_for(|count| *count == 0)).await.is_err() {
             for query in self.running.lock().unwrap().values() {

@@ -1,6 +1,6 @@
 //! A running query.
 //!
-//! A query runs as a task on the query threads and sends its batches through a short channel to
+//! A query is planned on a thread of its own, runs as a task on the query threads, and sends its batches through a short channel to
 //! whoever encodes them. It ends when its results are drained, when it fails, when somebody
 //! cancels it, and when its reader is dropped: then its task is aborted, DataFusion drops its
 //! operators, and they give their memory back.
@@ -17,7 +17,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{FutureExt, Stream, StreamExt};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use super::Engine;
@@ -63,7 +63,6 @@ pub struct Query {
 impl Query {
     /// A query that is about to run, over that connection.
     pub fn new(number: u64, id: String, sql: &str, traffic: Arc<Traffic>) -> Self {
-        traffic.count_query();
         Self {
             number,
             id,
@@ -125,15 +124,32 @@ impl Query {
     /// Runs the planning of this query, until it is done or the query is ended.
     ///
     /// Planning may compute for long without a pause, so it has a thread of its own: queries that
-    /// run are not held up, and neither is the news that nobody wants this one any more.
-    pub async fn run<T: Send + 'static>(
-        &self,
-        engine: &Engine,
+    /// run are not held up, and neither is the news that nobody wants this one any more. Those
+    /// threads are few ([`Engine::planning`]), since reading files needs some of their pool too.
+    pub async fn plan<T: Send + 'static>(
+        self: &Arc<Self>,
+        engine: &Arc<Engine>,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let threads = engine.threads().clone();
-        let task = engine.threads().spawn_blocking(move || threads.block_on(unwound(work)));
-        let _abort = AbortOnDrop(task.abort_handle());
+        let turn = tokio::select! {
+            ended = self.ended() => return Err(ended.into()),
+            turn = Arc::clone(engine.planning()).acquire_owned() => turn,
+        };
+        // Dropped with this future: then the work ends where it next waits for something.
+        let (_wanted, unwanted) = oneshot::channel::<()>();
+        let (query, planning) = (Arc::clone(self), Arc::clone(engine));
+        let task = engine.threads().spawn_blocking(move || {
+            let _turn = turn;
+            let _running = planning.queries().enter(&query)?;
+            planning.threads().block_on(async {
+                tokio::select! {
+                    biased;
+                    ended = query.ended() => Err(ended.into()),
+                    _ = unwanted => Err(ExecutorError::Cancelled("its client is gone".into())),
+                    done = unwound(work) => done,
+                }
+            })
+        });
         tokio::select! {
             ended = self.ended() => Err(ended.into()),
             result = task => result.unwrap_or_else(|error| Err(ExecutorError::Broken(error.to_string()))),
@@ -148,6 +164,7 @@ impl Query {
         context: Arc<TaskContext>,
         schema: ResultSchema,
     ) -> Batches {
+        self.traffic.count_query();
         let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
         let query = Arc::clone(&self);
         let threads = engine.threads().clone();
@@ -180,10 +197,14 @@ impl Query {
             };
             let Some(batch) = batch else { return Ok(()) };
             let batch = batch.map_err(|error| failure::of_query(error, plan.as_ref(), engine))?;
-            let batch = schema.shape(&batch)?;
-            self.rows_sent.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
-            if sender.send(Ok(batch)).await.is_err() {
-                return Ok(());
+            for batch in schema.shape(&batch)? {
+                self.rows_sent.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+                // A client that doesn't read must not keep a query that somebody ends.
+                tokio::select! {
+                    biased;
+                    ended = self.ended() => return Err(ended.into()),
+                    sent = sender.send(Ok(batch)) => if sent.is_err() { return Ok(()) },
+                }
             }
         }
     }

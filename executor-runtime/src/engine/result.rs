@@ -5,10 +5,13 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
+
+/// Bytes of strings that go into one piece of a column; its offsets have 31 bits.
+const PIECE_BYTES: u64 = 256 << 20;
 
 /// The schema that a client is told, to which batches are brought.
 #[derive(Clone, Debug)]
@@ -26,8 +29,19 @@ impl ResultSchema {
         Arc::clone(&self.0)
     }
 
-    /// Brings a batch of the plan to this schema.
-    pub fn shape(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    /// Brings a batch of the plan to this schema, in pieces whose strings fit plain columns.
+    pub fn shape(&self, batch: &RecordBatch) -> Result<Vec<RecordBatch>, ArrowError> {
+        let rows = batch.num_rows();
+        if rows > 1 && batch.columns().iter().any(|column| view_bytes(column) > PIECE_BYTES) {
+            let half = rows / 2;
+            let mut pieces = self.shape(&batch.slice(0, half))?;
+            pieces.extend(self.shape(&batch.slice(half, rows - half))?);
+            return Ok(pieces);
+        }
+        Ok(vec![self.shape_piece(batch)?])
+    }
+
+    fn shape_piece(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
         let columns: Result<Vec<ArrayRef>, ArrowError> = batch
             .columns()
             .iter()
@@ -43,6 +57,18 @@ impl ResultSchema {
         // A batch may have rows and no columns, as in the count of an empty projection.
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         RecordBatch::try_new_with_options(self.schema(), columns?, &options)
+    }
+}
+
+/// Bytes of the strings of a column of views; 0 of any other.
+fn view_bytes(column: &ArrayRef) -> u64 {
+    // The first 32 bits of a view are its length (Arrow columnar format, "Variable-size Binary
+    // View Layout").
+    let length = |view: &u128| u64::from(*view as u32);
+    match column.data_type() {
+        DataType::Utf8View => column.as_string_view().views().iter().map(length).sum(),
+        DataType::BinaryView => column.as_binary_view().views().iter().map(length).sum(),
+        _ => 0,
     }
 }
 
@@ -69,7 +95,7 @@ fn plain_type(data_type: &DataType) -> DataType {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datafusion::arrow::array::{AsArray, StringViewArray};
+    use datafusion::arrow::array::StringViewArray;
 
     #[test]
     fn views_become_strings_and_the_rest_stays() {
@@ -92,7 +118,7 @@ mod tests {
             [Some("a"), None, Some("a longer text")].into_iter().collect();
         let batch = RecordBatch::try_new(Arc::clone(&plan), vec![Arc::new(column)]).unwrap();
         let shaped = ResultSchema::new(&plan).shape(&batch).unwrap();
-        let texts: Vec<_> = shaped.column(0).as_string::<i32>().iter().collect();
+        let texts: Vec<_> = shaped[0].column(0).as_string::<i32>().iter().collect();
         assert_eq!(texts, [Some("a"), None, Some("a longer text")]);
     }
 
@@ -101,6 +127,25 @@ mod tests {
         let plan = Arc::new(Schema::empty());
         let options = RecordBatchOptions::new().with_row_count(Some(3));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&plan), vec![], &options).unwrap();
-        assert_eq!(ResultSchema::new(&plan).shape(&batch).unwrap().num_rows(), 3);
+        assert_eq!(ResultSchema::new(&plan).shape(&batch).unwrap()[0].num_rows(), 3);
+    }
+
+    #[test]
+    fn more_strings_than_a_column_holds_come_in_pieces() {
+        let plan = Arc::new(Schema::new(vec![Field::new("text", DataType::Utf8View, true)]));
+        // One buffer of 1 MiB, seen by 3,000 rows: 3 GiB as plain strings.
+        let text = "x".repeat(1 << 20);
+        let mut column = datafusion::arrow::array::StringViewBuilder::new();
+        let block = column.append_block(text.into_bytes().into());
+        for _ in 0..3000 {
+            column.try_append_view(block, 0, 1 << 20).unwrap();
+        }
+        let column = Arc::new(column.finish());
+        assert_eq!(view_bytes(&(Arc::clone(&column) as ArrayRef)), 3000 << 20);
+        let batch = RecordBatch::try_new(Arc::clone(&plan), vec![column]).unwrap();
+        // All of it would need 3 GiB; a part shows that parts are made.
+        let pieces = ResultSchema::new(&plan).shape(&batch.slice(0, 600)).unwrap();
+        let rows: Vec<usize> = pieces.iter().map(RecordBatch::num_rows).collect();
+        assert_eq!(rows, [150, 150, 150, 150]);
     }
 }

@@ -15,7 +15,7 @@ use datafusion::catalog::{
 use datafusion::common::ParamValues;
 use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 
@@ -74,14 +74,16 @@ struct Inner {
     attach: Attach,
     traffic: Arc<Traffic>,
     settings: Mutex<Settings>,
-    /// What was planned and not yet fetched, and what was prepared, by handle.
-    planned: Mutex<HashMap<String, Planned>>,
+    /// What was planned and not yet fetched, by number, so the oldest comes first.
+    planned: Mutex<BTreeMap<u64, Planned>>,
+    /// What was prepared, by handle.
     prepared: Mutex<HashMap<String, Prepared>>,
 }
 
 /// A statement that is ready to run, once.
 pub struct Planned {
     query: Arc<Query>,
+    sql_bytes: usize,
     schema: ResultSchema,
     work: Work,
 }
@@ -118,8 +120,14 @@ pub struct Prepared {
     pub values: Option<ParamValues>,
 }
 
-/// Planned statements that wait to be fetched; past that the oldest are dropped.
+/// Prepared statements that a connection may keep, and how long their texts may be together.
+const PREPARED_KEPT: usize = 10_000;
+const PREPARED_BYTES: usize = 16 << 20;
+
+/// Planned statements that wait to be fetched, and how long their texts may be together; past that
+/// the oldest are dropped.
 const PLANNED_KEPT: usize = 1000;
+const PLANNED_BYTES: usize = 8 << 20;
 
 impl Session {
     /// A session of that engine, for that client.
@@ -159,11 +167,6 @@ impl Session {
         &self.0.context
     }
 
-    /// Who is at the other end.
-    pub fn client(&self) -> &Attach {
-        &self.0.attach
-    }
-
     /// What the connection did.
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.0.traffic
@@ -188,7 +191,7 @@ impl Session {
     /// Plans a statement, with values for its parameters if it has any.
     pub async fn plan(&self, sql: &str, values: Option<ParamValues>) -> Result<Planned> {
         self.0.engine.queries().admit()?;
-        let query = self.new_query(sql);
+        let (query, sql_bytes) = (self.new_query(sql), sql.len());
         let (session, sql) = (self.clone(), sql.to_owned());
         let work = async move {
             let mut plan = session.parse(&sql).await?;
@@ -197,8 +200,8 @@ impl Session {
             }
             session.plan_statement(Statement::new(plan, session.directory())?).await
         };
-        let (schema, work) = query.run(&self.0.engine, work).await?;
-        Ok(Planned { query, schema, work })
+        let (schema, work) = query.plan(&self.0.engine, work).await?;
+        Ok(Planned { query, sql_bytes, schema, work })
     }
 
     async fn plan_statement(&self, statement: Statement) -> Result<(ResultSchema, Work)> {
@@ -214,16 +217,19 @@ impl Session {
 
     /// Runs a planned statement if it is no query.
     pub async fn run_command(&self, planned: Planned) -> Result<Planned> {
-        let Planned { query, schema, work } = planned;
-        let Work::Command(statement) = work else { return Ok(Planned { query, schema, work }) };
+        let Planned { query, sql_bytes, schema, work } = planned;
+        let Work::Command(statement) = work else {
+            return Ok(Planned { query, sql_bytes, schema, work });
+        };
+        self.0.traffic.count_query();
         let session = self.clone();
-        query.run(&self.0.engine, async move { session.command(statement).await }).await?;
-        Ok(Planned { query, schema, work: Work::Done })
+        query.plan(&self.0.engine, async move { session.command(statement).await }).await?;
+        Ok(Planned { query, sql_bytes, schema, work: Work::Done })
     }
 
     /// Runs a planned statement; one that is no query has run when this returns.
     pub async fn execute(&self, planned: Planned) -> Result<(ResultSchema, Option<Batches>)> {
-        let Planned { query, schema, work } = self.run_command(planned).await?;
+        let Planned { query, schema, work, .. } = self.run_command(planned).await?;
         match work {
             Work::Plan(plan) => {
                 let engine = Arc::clone(&self.0.engine);
@@ -239,8 +245,17 @@ impl Session {
         match statement {
             Statement::Set { name, value } => self.set(&name, value.as_deref()),
             Statement::Command(plan) | Statement::Query(plan) => {
-                self.0.context.execute_logical_plan(plan).await?;
-                Ok(())
+                let location = match &plan {
+                    LogicalPlan::Ddl(DdlStatement::CreateExternalTable(table)) => {
+                        Some(table.locations.join("', '"))
+                    }
+                    _ => None,
+                };
+                let done = self.0.context.execute_logical_plan(plan).await;
+                done.map(|_| ()).map_err(|error| match location {
+                    Some(location) => error.context(format!("cannot read '{location}'")).into(),
+                    None => error.into(),
+                })
             }
         }
     }
@@ -261,7 +276,7 @@ impl Session {
             };
             Ok((schema, parameters))
         };
-        let (schema, parameters) = query.run(&self.0.engine, work).await?;
+        let (schema, parameters) = query.plan(&self.0.engine, work).await?;
         Ok(Prepared { sql: sql.to_owned(), schema, parameters, values: None })
     }
 
@@ -269,37 +284,51 @@ impl Session {
     pub fn keep(&self, planned: Planned) -> String {
         let handle = planned.query.id().to_owned();
         let mut kept = self.0.planned.lock().unwrap();
-        if kept.len() >= PLANNED_KEPT
-            && let Some(oldest) =
-                kept.iter().min_by_key(|(_, it)| it.query.number()).map(|(id, _)| id.clone())
+        kept.insert(planned.query.number(), planned);
+        while kept.len() > PLANNED_KEPT
+            || kept.len() > 1 && kept.values().map(|it| it.sql_bytes).sum::<usize>() > PLANNED_BYTES
         {
-            kept.remove(&oldest);
+            kept.pop_first();
         }
-        kept.insert(handle.clone(), planned);
         handle
     }
 
     /// Takes a planned statement by its handle.
     pub fn take(&self, handle: &str) -> Result<Planned> {
-        self.0.planned.lock().unwrap().remove(handle).ok_or_else(|| {
+        self.remove_planned(handle).ok_or_else(|| {
             ExecutorError::NotFound(format!(
                 "there is no result '{handle}' on this connection: it was fetched already, or planned on another"
             ))
         })
     }
 
+    fn remove_planned(&self, id: &str) -> Option<Planned> {
+        let mut kept = self.0.planned.lock().unwrap();
+        let number = kept.iter().find(|(_, planned)| planned.query.id() == id).map(|(n, _)| *n)?;
+        kept.remove(&number)
+    }
+
     /// Ends a query of this connection, planned or running; false if there is none of that id.
     pub fn cancel(&self, id: &str) -> bool {
-        let planned = self.0.planned.lock().unwrap().remove(id).is_some();
+        let planned = self.remove_planned(id).is_some();
         let attachment = self.0.attach.attachment;
         planned || self.0.engine.queries().cancel_own(id, attachment, "its client cancelled it")
     }
 
     /// Keeps a prepared statement; its handle.
-    pub fn keep_prepared(&self, prepared: Prepared) -> String {
+    pub fn keep_prepared(&self, prepared: Prepared) -> Result<String> {
         let (_, handle) = self.0.engine.queries().next_id();
-        self.0.prepared.lock().unwrap().insert(handle.clone(), prepared);
-        handle
+        let mut kept = self.0.prepared.lock().unwrap();
+        let bytes: usize = kept.values().map(|prepared| prepared.sql.len()).sum();
+        if kept.len() >= PREPARED_KEPT || bytes + prepared.sql.len() > PREPARED_BYTES {
+            return Err(ExecutorError::Invalid(format!(
+                "this connection has {} prepared statements of {bytes} bytes, and may keep \
+                 {PREPARED_KEPT} of {PREPARED_BYTES} bytes: close some",
+                kept.len()
+            )));
+        }
+        kept.insert(handle.clone(), prepared);
+        Ok(handle)
     }
 
     /// A prepared statement.
@@ -534,6 +563,7 @@ mod tests {
             ("SET datafusion.runtime.temp_directory = '/'", "datafusion.runtime.temp_directory"),
             ("RESET datafusion.runtime.memory_limit", "datafusion.runtime.memory_limit"),
             ("SET creel.executor.memory = '100g'", "executor.memory"),
+            ("SET datafusion.sql_parser.recursion_limit = 100000", "recursion_limit"),
             ("START TRANSACTION", "transaction"),
         ] {
             let error = error(&session, sql).await;
@@ -572,6 +602,11 @@ mod tests {
         node.write("mixed/a.csv", "x\n1\n");
         node.write("mixed/b.json", "{}\n");
         std::fs::create_dir(node.directory.path().join("empty.parquet")).unwrap();
+        node.write("void.csv", "");
+        let pipe = std::process::Command::new("mkfifo")
+            .arg(node.directory.path().join("pipe.csv"))
+            .status();
+        assert!(pipe.unwrap().success());
         let session = node.session();
         for (sql, words) in [
             ("SELECT * FROM 'cut.parquet'", ["cut.parquet", "Parquet"]),
@@ -579,10 +614,20 @@ mod tests {
             ("SELECT * FROM 'none.parquet'", ["none.parquet", "No such file"]),
             ("SELECT * FROM 'none/*.parquet'", ["none/*.parquet", "no file matches"]),
             ("SELECT * FROM 'empty.parquet'", ["empty.parquet", "the directory holds no"]),
+            ("SELECT * FROM 'void.csv'", ["void.csv", "empty"]),
+            ("SELECT * FROM 'pipe.csv'", ["pipe.csv", "no regular file"]),
+            (
+                "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION 'http://x/y.csv'",
+                ["y.csv", "http://"],
+            ),
             ("SELECT * FROM './notes.txt'", ["notes.txt", "'.txt'"]),
             ("SELECT * FROM 'mixed/'", ["mixed/", ".csv and .json"]),
             ("SELECT * FROM 's3://bucket/x.parquet'", ["s3://bucket", "no reader for s3://"]),
             ("SELECT nothing FROM 'a.parquet'", ["a.parquet", "nothing"]),
+            (
+                "CREATE EXTERNAL TABLE t STORED AS PARQUET LOCATION 'cut.parquet'",
+                ["cut.parquet", "Parquet"],
+            ),
         ] {
             let error = error(&session, sql).await.to_string();
             assert!(words.iter().all(|word| error.contains(word)), "{sql}: {error}");
@@ -648,6 +693,59 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_connection_keeps_has_limits() {
+        let node = Node::new(&[]);
+        let session = node.session();
+        let long = format!("SELECT '{}'", "x".repeat(1 << 20));
+        let mut handles = Vec::new();
+        for _ in 0..10 {
+            handles.push(session.keep(session.plan(&long, None).await.unwrap()));
+        }
+        assert!(session.take(&handles[0]).is_err(), "the oldest is gone");
+        assert!(session.take(&handles[9]).is_ok());
+        let prepared = session.prepare(&long).await.unwrap();
+        for _ in 0..15 {
+            session.keep_prepared(prepared.clone()).unwrap();
+        }
+        let error = session.keep_prepared(prepared).unwrap_err().to_string();
+        assert!(error.contains("close some"), "{error}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_client_that_does_not_read_keeps_no_cancelled_query() {
+        let node = Node::new(&[]);
+        let session = node.session();
+        let endless = "SELECT * FROM generate_series(1, 1000000000000)";
+        let planned = session.plan(endless, None).await.unwrap();
+        let id = planned.query().id().to_owned();
+        let (_, batches) = session.execute(planned).await.unwrap();
+        until(|| node.engine.report().queries.iter().any(|query| query.rows_sent > 0)).await;
+        assert!(node.engine.queries().cancel(&id, "enough"));
+        until(|| node.engine.report().queries.is_empty()).await;
+        drop(batches);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn planning_ends_with_its_client() {
+        let node = Node::new(&[]);
+        let (session, (sender, receiver)) = (node.session(), tokio::sync::oneshot::channel());
+        let query = session.new_query("SELECT 1");
+        let engine = Arc::clone(&node.engine);
+        // It waits for a file, say, until it is dropped.
+        let planning = tokio::spawn(async move {
+            let work = async move {
+                let _told_when_dropped: tokio::sync::oneshot::Sender<()> = sender;
+                std::future::pending::<Result<()>>().await
+            };
+            query.plan(&engine, work).await
+        });
+        until(|| node.engine.report().queries.len() == 1).await;
+        planning.abort();
+        assert!(receiver.await.is_err());
+        until(|| node.engine.report().queries.is_empty()).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn a_draining_engine_takes_no_query_and_ends_those_that_run() {
         let node = Node::new(&[]);
         let session = node.session();
@@ -691,12 +789,15 @@ mod tests {
     }
 
     async fn deep_statements() {
-        let node = Node::new(&[]);
+        let node = Node::new(&[("sql.max_statement_bytes", "1g")]);
         let session = node.session();
         for sql in [
-            format!("SELECT 1{}", "+1".repeat(500_000)),
+            // As long as any may be.
+            format!("SELECT 1{}", "+1".repeat(2_097_000)),
             format!("SELECT true{}", " OR true".repeat(100_000)),
             vec!["SELECT 1"; 50_000].join(" UNION ALL "),
+            format!("SELECT 1 FROM {}", vec!["t"; 50_000].join(", ")),
+            format!("SELECT 1 FROM t {}", vec!["JOIN t USING (n)"; 50_000].join(" ")),
             format!("EXPLAIN SELECT 1{}", "+1".repeat(500_000)),
         ] {
             let error = error(&session, &sql).await.to_string();

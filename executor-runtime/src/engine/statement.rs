@@ -14,7 +14,7 @@ use super::files::resolve;
 use crate::error::{ExecutorError, Result};
 
 /// DataFusion's options that a session may set: none of them lifts a limit or writes a file.
-const SESSION_OPTIONS: [&str; 8] = [
+const SESSION_OPTIONS: [&str; 7] = [
     "datafusion.catalog.default_catalog",
     "datafusion.catalog.default_schema",
     "datafusion.execution.",
@@ -22,8 +22,10 @@ const SESSION_OPTIONS: [&str; 8] = [
     "datafusion.format.",
     "datafusion.optimizer.",
     "datafusion.sql_parser.",
-    "timezone",
 ];
+
+/// Those of them that a session may not set all the same.
+const LIMITS: [&str; 1] = ["datafusion.sql_parser.recursion_limit"];
 
 /// DataFusion's options that are settings of ours, with limits of their own.
 const ALIASES: [(&str, &str); 2] = [
@@ -56,14 +58,14 @@ impl Statement {
                 if let Some(name) = setting_name(&set.variable) {
                     return Ok(Self::Set { name, value: Some(set.value) });
                 }
-                check_option(&set.variable)?;
+                check_option("SET", &set.variable)?;
                 Ok(Self::Command(LogicalPlan::Statement(SqlStatement::SetVariable(set))))
             }
             LogicalPlan::Statement(SqlStatement::ResetVariable(reset)) => {
                 if let Some(name) = setting_name(&reset.variable) {
                     return Ok(Self::Set { name, value: None });
                 }
-                check_option(&reset.variable)?;
+                check_option("RESET", &reset.variable)?;
                 Ok(Self::Command(LogicalPlan::Statement(SqlStatement::ResetVariable(reset))))
             }
             LogicalPlan::Ddl(DdlStatement::CreateExternalTable(mut table)) => {
@@ -89,12 +91,13 @@ fn refused(statement: &str, reason: &str) -> ExecutorError {
     ExecutorError::Refused { statement: statement.to_owned(), reason: reason.to_owned() }
 }
 
-fn check_option(variable: &str) -> Result<()> {
-    if SESSION_OPTIONS.iter().any(|option| variable.starts_with(option)) {
+fn check_option(verb: &str, variable: &str) -> Result<()> {
+    let known = SESSION_OPTIONS.iter().any(|option| variable.starts_with(option));
+    if known && !LIMITS.contains(&variable) {
         return Ok(());
     }
     Err(refused(
-        &format!("SET {variable}"),
+        &format!("{verb} {variable}"),
         "limits and directories are the node's, set by its operator in creel.toml",
     ))
 }

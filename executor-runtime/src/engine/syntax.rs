@@ -1,6 +1,7 @@
 //! From text to a statement, within limits.
 //!
-//! A statement nests: `1 + 1 + 1` is a tree of three levels, and so is a chain of `OR` or `UNION`.
+//! A statement nests: `1 + 1 + 1` is a tree of three levels, and so is a chain of `OR`, `UNION` or
+//! `JOIN`.
 //! DataFusion plans such a tree in a time that grows with the square of its depth, and can't be
 //! interrupted meanwhile, so its depth has a limit. Long lists (`IN (…)`, `VALUES …`) are flat.
 
@@ -9,14 +10,20 @@ use std::ops::ControlFlow;
 use creel_settings::Settings;
 use datafusion::execution::session_state::SessionState;
 use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, Statement as Sql, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Query, Select, SetExpr, Statement as Sql, Visit, Visitor,
+};
 
 use super::statement::writes;
 use crate::error::{ExecutorError, Result};
 
+/// No statement is longer, whatever the setting says: as a tree it must fit on a thread's stack.
+/// Half a level comes from a byte at the most (`1+1+1`), and drops in 200 bytes of stack.
+const MAX_STATEMENT_BYTES: u64 = 4 << 20;
+
 /// Parses one statement, and refuses what is too long, too deep, or writes.
 pub fn parse(state: &SessionState, sql: &str, settings: &Settings) -> Result<Statement> {
-    let limit = settings.sql_max_statement_bytes.0;
+    let limit = settings.sql_max_statement_bytes.0.min(MAX_STATEMENT_BYTES);
     if sql.len() as u64 > limit {
         return Err(ExecutorError::Invalid(format!(
             "the statement has {} bytes, more than sql.max_statement_bytes allows ({limit})",
@@ -95,6 +102,12 @@ impl Visitor for Depth {
         });
         self.now += 1;
         self.check(self.now + chain.count() - 1)
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        // `FROM a, b JOIN c` is `(a × b) ⋈ c`.
+        let tables = select.from.iter().map(|table| 1 + table.joins.len());
+        self.check(self.now + tables.sum::<usize>())
     }
 
     fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {

@@ -97,6 +97,6 @@ pub fn own_actions() -> Vec<Result<ActionType, Status>> {
         action("CancelFlightInfo", "Ends a query: CancelFlightInfoRequest, CancelFlightInfoResult"),
         action("SetSessionOptions", "Sets session options"),
         action("GetSessionOptions", "Tells session options"),
-        action("CloseSession", "Ends the session, which otherwise ends with its connection"),
+        action("CloseSession", "Says that a session can't be closed but with its connection"),
     ]
 }

@@ -295,7 +295,7 @@ impl FlightSqlService for Service {
         let prepared = self.session.prepare(&command.query).await?;
         let dataset_schema = schema_bytes(&prepared.schema.schema())?;
         let parameter_schema = schema_bytes(&Schema::new(prepared.parameters.clone()))?;
-        let handle = self.session.keep_prepared(prepared);
+        let handle = self.session.keep_prepared(prepared)?;
         Ok(ActionCreatePreparedStatementResult {
             prepared_statement_handle: handle.into(),
             dataset_schema,

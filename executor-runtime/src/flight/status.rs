@@ -6,9 +6,10 @@ use tonic::{Code, Status};
 use crate::engine::statement::is_mistake;
 use crate::error::ExecutorError;
 
-/// The longest message of an error. gRPC carries it in headers, whose size clients limit
-/// (8 KiB by default), and a message past that would hide the error behind another.
-const MAX_MESSAGE_BYTES: usize = 4 << 10;
+/// The longest message of an error. gRPC carries it in headers, percent-encoded (up to three bytes
+/// for one), whose size clients limit (8 KiB by default); a message past that would hide the error
+/// behind another.
+const MAX_MESSAGE_BYTES: usize = 2 << 10;
 
 impl From<ExecutorError> for Status {
     fn from(error: ExecutorError) -> Self {
