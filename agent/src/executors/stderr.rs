@@ -18,27 +18,23 @@ const MAX_LINE_BYTES: usize = 4096;
 /// The standard error of a running executor.
 #[derive(Debug)]
 pub(super) struct Stderr {
-    lines: Arc<Mutex<VecDeque<String>>>,
+    kept: Arc<Mutex<Kept>>,
     reading: JoinHandle<()>,
 }
 
 impl Stderr {
     /// Reads until the executor closes it.
     pub(super) fn read(executor: String, stderr: ChildStderr) -> Self {
-        let lines = Arc::new(Mutex::new(VecDeque::new()));
-        let kept = Arc::clone(&lines);
+        let kept = Arc::<Mutex<Kept>>::default();
+        let keeping = Arc::clone(&kept);
         let reading = tokio::spawn(async move {
             let mut stderr = BufReader::new(stderr);
             while let Some(line) = next_line(&mut stderr).await {
                 pass_on(&executor, &line);
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                if kept.len() == LINES {
-                    kept.pop_front();
-                }
-                kept.push_back(line);
+                keeping.lock().unwrap_or_else(PoisonError::into_inner).keep(line);
             }
         });
-        Self { lines, reading }
+        Self { kept, reading }
     }
 
     /// The line that says most about an executor that has ended.
@@ -47,9 +43,69 @@ impl Stderr {
         if tokio::time::timeout(Duration::from_millis(200), &mut self.reading).await.is_err() {
             self.reading.abort();
         }
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        last_words(lines.iter().map(String::as_str)).map(str::to_owned)
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.last_words().map(str::to_owned)
     }
+}
+
+/// What is kept of the lines.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The last ones.
+    lines: VecDeque<String>,
+    /// The message of the first panic since the executor logged: the backtrace and the panics that
+    /// follow from it come after it.
+    panic: Option<String>,
+    /// The next line is the message of a panic.
+    panics: bool,
+    /// The first line with which Rust's runtime ends a process.
+    fatal: Option<String>,
+}
+
+impl Kept {
+    fn keep(&mut self, line: String) {
+        if std::mem::take(&mut self.panics) {
+            self.panic.get_or_insert_with(|| line.clone());
+        } else if is_panic(&line) {
+            self.panics = true;
+        } else if logged(&line).is_some() {
+            // It lived on: that panic ended a query.
+            self.panic = None;
+        } else if ends_process(&line) || (is_fatal(&line) && self.panic.is_none()) {
+            self.fatal.get_or_insert_with(|| line.clone());
+        }
+        if self.lines.len() == LINES {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line);
+    }
+
+    /// The line that says why it crashed, else the last that is not blank and that speaks of no
+    /// good (the log at the level info and below).
+    fn last_words(&self) -> Option<&str> {
+        let says_something = |line: &&String| match logged(line) {
+            Some((level, _)) => level <= Level::WARN,
+            None => !line.trim().is_empty(),
+        };
+        let crash = self.fatal.as_ref().or(self.panic.as_ref());
+        crash.or_else(|| self.lines.iter().rfind(says_something)).map(String::as_str)
+    }
+}
+
+/// The line before a panic's message: `thread 'main' (17) panicked at src/main.rs:7:5:`.
+fn is_panic(line: &str) -> bool {
+    line.starts_with("thread '") && line.contains(" panicked at ")
+}
+
+/// The line of an end that no panic is the reason of.
+fn ends_process(line: &str) -> bool {
+    (line.starts_with("memory allocation of ") && line.ends_with(" bytes failed"))
+        || (line.starts_with("thread '") && line.ends_with(" has overflowed its stack"))
+}
+
+/// The line of any other end by Rust's runtime, perhaps amid a panic.
+fn is_fatal(line: &str) -> bool {
+    line.starts_with("fatal runtime error: ")
 }
 
 /// Logs a line as what the executor logged it as, if that is what it is.
@@ -69,20 +125,6 @@ fn logged(line: &str) -> Option<(Level, &str)> {
     let (level, text) = line.trim_start().split_once(' ')?;
     let levels = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
     levels.into_iter().find(|known| known.as_str() == level).map(|level| (level, text))
-}
-
-/// The message of a panic if there was one (the backtrace and hints come after it), else the
-/// last line that is not blank and that speaks of no good (the log at the level info and below).
-fn last_words<'a>(lines: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
-    let panic = lines
-        .clone()
-        .skip_while(|line| !(line.starts_with("thread '") && line.contains("panicked at")))
-        .nth(1);
-    let says_something = |line: &&str| match logged(line) {
-        Some((level, _)) => level <= Level::WARN,
-        None => !line.trim().is_empty(),
-    };
-    panic.or_else(|| lines.filter(says_something).last())
 }
 
 /// The next line without its end, cut to [`MAX_LINE_BYTES`].
@@ -122,20 +164,88 @@ mod tests {
         assert_eq!(next_line(&mut reader).await, None);
     }
 
+    fn last_words(text: &str) -> Option<String> {
+        let mut kept = Kept::default();
+        for line in text.lines() {
+            kept.keep(line.to_owned());
+        }
+        kept.last_words().map(str::to_owned)
+    }
+
+    /// A backtrace that is longer than what is kept.
+    fn backtrace() -> String {
+        let frames = "   0: std::panicking::begin_panic::<&str>\n             at \
+                      /rustc/59807616e1fa/library/std/src/panicking.rs:761:5\n"
+            .repeat(LINES);
+        format!(
+            "stack backtrace:\n{frames}note: Some details are omitted, run with \
+             `RUST_BACKTRACE=full` for a verbose backtrace.\n"
+        )
+    }
+
+    const HINT: &str =
+        "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n";
+
     #[test]
-    fn what_says_most() {
-        let panic = [
-            "starting",
-            "thread 'main' (17) panicked at src/main.rs:7:5:",
-            "no such thing",
-            "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace",
-        ];
-        assert_eq!(last_words(panic.into_iter()), Some("no such thing"));
-        assert_eq!(last_words(["a", "b", " "].into_iter()), Some("b"));
-        assert_eq!(last_words([].into_iter()), None);
-        assert_eq!(last_words(["a", " INFO module: ready"].into_iter()), Some("a"));
-        assert_eq!(last_words([" INFO module: ready"].into_iter()), None);
-        assert_eq!(last_words([" WARN full", " INFO b"].into_iter()), Some(" WARN full"));
+    fn the_line_that_says_most() {
+        for (text, expected) in [
+            ("a\nb\n ", Some("b")),
+            ("", None),
+            ("a\n INFO module: ready", Some("a")),
+            (" INFO module: ready", None),
+            (" WARN full\n INFO b", Some(" WARN full")),
+            ("terminate called\n  what():  std::bad_alloc", Some("  what():  std::bad_alloc")),
+        ] {
+            assert_eq!(last_words(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_crash_is_told_by_its_first_line() {
+        for after in [HINT, &backtrace()] {
+            let panic = format!(
+                "\nthread 'io-0' (22481) panicked at src/main.rs:3:74:\nno such thing:\n  \
+                 second line\n{after}"
+            );
+            assert_eq!(last_words(&panic).as_deref(), Some("no such thing:"));
+
+            let allocation = format!("memory allocation of 137438953472 bytes failed\n{after}");
+            let expected = Some("memory allocation of 137438953472 bytes failed");
+            assert_eq!(last_words(&allocation).as_deref(), expected);
+            // A panic that it lived through, without a word of it.
+            assert_eq!(last_words(&format!("{panic}{allocation}")).as_deref(), expected);
+
+            let twice = format!(
+                "\nthread 'main' (22512) panicked at src/main.rs:6:80:\nfirst\n{after}\n\
+                 thread 'main' (22512) panicked at src/main.rs:6:51:\nsecond\n{after}\n\
+                 thread 'main' (22512) panicked at library/core/src/panicking.rs:229:5:\n\
+                 panic in a destructor during cleanup\n{after}\
+                 thread caused non-unwinding panic. aborting.\n"
+            );
+            assert_eq!(last_words(&twice).as_deref(), Some("first"));
+
+            let payload = format!(
+                "{panic}fatal runtime error: drop of the panic payload panicked, aborting\n"
+            );
+            assert_eq!(last_words(&payload).as_deref(), Some("no such thing:"));
+        }
+        let stack = "\nthread 'main' (22500) has overflowed its stack\n\
+                     fatal runtime error: stack overflow, aborting\n";
+        let expected = Some("thread 'main' (22500) has overflowed its stack");
+        assert_eq!(last_words(stack).as_deref(), expected);
+        let fatal = "fatal runtime error: Rust cannot catch foreign exceptions, aborting";
+        assert_eq!(last_words(fatal).as_deref(), Some(fatal));
+        let cut = "thread 'main' (17) panicked at src/main.rs:7:5:";
+        assert_eq!(last_words(cut).as_deref(), Some(cut));
+    }
+
+    #[test]
+    fn a_panic_that_it_lived_through_is_no_reason() {
+        let text = format!(
+            "thread 'main' (17) panicked at src/main.rs:7:5:\nodd\n{HINT}\
+             ERROR module: query q1 panicked\nkilled"
+        );
+        assert_eq!(last_words(&text).as_deref(), Some("killed"));
     }
 
     #[test]
