@@ -184,10 +184,24 @@ def test_table(node):
     assert "a,b" in output and "2.25" in output
 
 
+def test_formats_write_what_others_can_read_or_nothing(node):
+    decimals = "SELECT arrow_cast(-5, 'Decimal128(10, -2)') AS f, 1.50 AS d, 'NaN'::DOUBLE AS n"
+    (row,) = node.creel("sql", "-c", decimals, "--format", "json").stdout.splitlines()
+    assert json.loads(row) == {"f": 0, "d": 1.5, "n": None}
+    beyond = "SELECT arrow_cast(2147483647, 'Date32') AS b"
+    for name in ("table", "csv", "json"):
+        done = node.creel("sql", "-c", beyond, "--format", name, check=False)
+        assert done.returncode == 1 and "Date32" in done.stderr, done
+        assert "2147483647" not in done.stdout and "ERROR" not in done.stdout
+    assert node.sql("SELECT * FROM (VALUES (NULL), ('')) AS t(x)") == 'x\n""\n""\n'
+
+
 def test_sql_from_a_file_and_from_standard_input(node, tmp_path):
     (tmp_path / "query.sql").write_text("SELECT 7 AS x;\n")
     arguments = ("--format", "csv")
     assert node.creel("sql", "-f", str(tmp_path / "query.sql"), *arguments).stdout == "x\n7\n"
+    (tmp_path / "query.sql").write_text("SELECT 9 AS x", encoding="utf-8-sig")
+    assert node.creel("sql", "-f", str(tmp_path / "query.sql"), *arguments).stdout == "x\n9\n"
     assert node.creel("sql", "-", *arguments, input="SELECT 8 AS x").stdout == "x\n8\n"
 
 

@@ -1,7 +1,6 @@
 //! Numbers, times and tables for people.
 
 use std::fmt::Display;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
@@ -48,8 +47,7 @@ pub(crate) fn seconds(seconds: u64) -> String {
 
 /// How long ago a time was, in seconds since the Unix epoch.
 pub(crate) fn since(time: u64) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    seconds(now.saturating_sub(time))
+    seconds(crate::clock::now().saturating_sub(time))
 }
 
 /// A user's name, or the number where there is no name.

@@ -6,9 +6,10 @@
 //!   creel config, doctor, version, completions      need no agent
 //! ```
 //!
-//! Results go to standard output, everything else to standard error. With `--json` every command
-//! prints one JSON object with `"schema"`; `creel sql` prints one object a row. How it ended is
-//! the exit code, [`exit`].
+//! Results go to standard output, everything else to standard error. With `--json` a command
+//! prints one JSON object with `"schema"`; `creel sql` and `explain` print one object a row, and
+//! `completions` and `config default` print what they always do. How it ended is the exit code,
+//! [`exit`].
 
 mod answers;
 mod config;
@@ -35,7 +36,8 @@ use crate::run_dir::RunDir;
 #[derive(Debug, Parser)]
 #[command(name = "creel", version, disable_help_subcommand = true, after_help = AFTER_HELP)]
 pub struct Cli {
-    /// Print one JSON object with "schema" instead of a table (sql: one object a row)
+    /// Print one JSON object with "schema" instead of a table (sql, explain: one object a row;
+    /// completions, config default: no change)
     #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
     /// The agent's run directory [default: `CREEL_RUN_DIR`, else /run/creel for root and

@@ -1,4 +1,5 @@
-//! CSV (RFC 4180): a header, quotes where they are needed, nothing for NULL.
+//! CSV (RFC 4180): a header, quotes where they are needed, nothing for NULL and for the empty text.
+//! A row that would be an empty line (one column, with nothing) is `""`, so that it is seen.
 //!
 //! Lines end in `\n`, as those of other Unix programs do. Decimals and timestamps are written in
 //! full, lists, structs and maps as text.
@@ -16,7 +17,7 @@ use super::printable;
 pub(super) struct Csv;
 
 fn write(batch: &RecordBatch, header: bool) -> Result<Vec<u8>, ArrowError> {
-    let batch = printable::flat(&printable::with_known_zones(batch)?)?;
+    let batch = printable::flat(&printable::with_known_zones(batch)?, "null")?;
     let mut bytes = Vec::new();
     WriterBuilder::new().with_header(header).build(&mut bytes).write(&batch)?;
     Ok(bytes)
@@ -38,6 +39,10 @@ impl Encoder for Csv {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, StringArray};
+
     use super::super::format::tests::{encoded, sample};
     use super::*;
 
@@ -51,6 +56,14 @@ mod tests {
              1,\"a \"\"b\"\", c\",-12.345,0.1,2023-11-14T22:13:20.123456Z,\"[1, null]\"\n\
              ,,,NaN,,\n"
         );
+    }
+
+    #[test]
+    fn nothing_alone_on_a_line_is_quoted() {
+        let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None, Some("")]));
+        let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+        let text = String::from_utf8(encoded(Csv, &[batch])).unwrap();
+        assert_eq!(text, "text\na\n\"\"\n\"\"\n");
     }
 
     #[test]

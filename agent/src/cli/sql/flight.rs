@@ -1,5 +1,6 @@
 //! A session of Arrow Flight SQL over the data socket, and what its errors mean.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use arrow_flight::decode::FlightDataDecoder;
 use arrow_flight::error::FlightError;
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::sql::client::FlightSqlServiceClient;
-use arrow_flight::{CancelFlightInfoRequest, FlightClient, FlightInfo, Ticket};
+use arrow_flight::{CancelFlightInfoRequest, Empty, FlightClient, FlightInfo, Ticket};
 use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
@@ -21,12 +22,16 @@ use crate::run_dir::RunDir;
 const STREAM_WINDOW: u32 = 8 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
+/// How long the agent is asked whether the executor still starts.
+const ASKING_DEADLINE: Duration = Duration::from_secs(5);
+
 /// How long a cancelled query's server is waited for.
 const CANCEL_DEADLINE: Duration = Duration::from_secs(2);
 
 /// One connection, which is one session of the server.
 #[derive(Debug)]
 pub(super) struct Session {
+    socket: PathBuf,
     flight: FlightSqlServiceClient<Channel>,
     agent: Client,
     /// The query that was planned last.
@@ -59,13 +64,49 @@ impl Session {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .connect_with_connector(connector)
             .await
-            .map_err(|error| Error::Unreachable { socket, reason: error.to_string() })?;
+            .map_err(|error| Error::Unreachable {
+                socket: socket.clone(),
+                reason: error.to_string(),
+            })?;
         let flight = FlightServiceClient::new(channel).max_decoding_message_size(usize::MAX);
         Ok(Self {
+            socket,
             flight: FlightSqlServiceClient::new_from_inner(flight),
             agent: Client::new(run_dir),
             running: Arc::default(),
         })
+    }
+
+    /// Waits for the first answer. A connection to an agent or executor that is stopped is made by
+    /// the kernel, and nothing else ever comes. An executor that starts gets the time that
+    /// `executor.start_timeout` gives it, if that is longer.
+    pub(super) async fn ready(&self, patience: Duration) -> Result<(), Error> {
+        let mut flight = self.flight.inner().clone();
+        let mut answer = std::pin::pin!(flight.list_actions(Empty {}));
+        loop {
+            match tokio::time::timeout(patience, &mut answer).await {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(status)) => return Err(self.explain(status.into()).await),
+                Err(_) if self.executor_starts().await => {}
+                Err(_) => {
+                    return Err(Error::Unreachable {
+                        socket: self.socket.clone(),
+                        reason: format!(
+                            "no answer within {} s; if the agent runs, this user's executor is \
+                             stopped or stuck (`creel executors` has its process: end that one)",
+                            patience.as_secs()
+                        ),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Whether the agent says that this user's executor starts.
+    async fn executor_starts(&self) -> bool {
+        let uid = rustix::process::geteuid().as_raw();
+        let executors = tokio::time::timeout(ASKING_DEADLINE, self.executors()).await;
+        executors.ok().flatten().is_some_and(|executors| starts(&executors, uid))
     }
 
     /// The agent beside the data socket.
@@ -128,14 +169,17 @@ impl Session {
         const PAUSE: Duration = Duration::from_millis(100);
         let uid = rustix::process::geteuid().as_raw();
         for _ in 0..TRIES {
-            let executors: api::Executors =
-                self.agent.get("/v1/executors").await.ok()?.parse().ok()?;
-            if let Some(reason) = why_ended(executors, uid) {
+            if let Some(reason) = why_ended(self.executors().await?, uid) {
                 return Some(reason);
             }
             tokio::time::sleep(PAUSE).await;
         }
         None
+    }
+
+    /// The executors that this user may see, if the agent answers.
+    async fn executors(&self) -> Option<api::Executors> {
+        self.agent.get("/v1/executors").await.ok()?.parse().ok()
     }
 }
 
@@ -177,9 +221,39 @@ fn why_ended(executors: api::Executors, uid: u32) -> Option<String> {
         .last_error
 }
 
+fn starts(executors: &api::Executors, uid: u32) -> bool {
+    executors
+        .executors
+        .iter()
+        .any(|executor| executor.uid == uid && executor.state == api::ExecutorState::Starting)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn silence_is_no_answer() {
+        let directory = tempfile::tempdir().unwrap();
+        let run_dir = RunDir::resolve(Some(directory.path().to_owned())).unwrap();
+        // The kernel takes the connections of a listener that accepts none.
+        let _silent = std::os::unix::net::UnixListener::bind(run_dir.data_socket()).unwrap();
+        let session = Session::connect(&run_dir).await.unwrap();
+        let error = session.ready(Duration::from_millis(50)).await.unwrap_err();
+        assert!(matches!(&error, Error::Unreachable { .. }), "{error}");
+        assert!(error.to_string().contains("creel executors"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_is_no_silence() {
+        let directory = tempfile::tempdir().unwrap();
+        let run_dir = RunDir::resolve(Some(directory.path().to_owned())).unwrap();
+        let listener = tokio::net::UnixListener::bind(run_dir.data_socket()).unwrap();
+        tokio::spawn(async move { drop(listener.accept().await) });
+        let session = Session::connect(&run_dir).await.unwrap();
+        let error = session.ready(Duration::from_mins(10)).await.unwrap_err();
+        assert!(matches!(&error, Error::Failed(_)), "{error}");
+    }
 
     #[test]
     fn a_status_keeps_the_servers_words() {
@@ -214,6 +288,10 @@ mod tests {
         ];
         let executors = api::Executors { schema: 1, executors };
         assert_eq!(why_ended(executors.clone(), 1).as_deref(), Some("killed by signal 9"));
-        assert_eq!(why_ended(executors, 3), None);
+        assert_eq!(why_ended(executors.clone(), 3), None);
+        assert!(!starts(&executors, 1));
+        let starting = executor(1, api::ExecutorState::Starting, 9, "");
+        let executors = api::Executors { schema: 1, executors: vec![starting] };
+        assert!(starts(&executors, 1) && !starts(&executors, 2));
     }
 }

@@ -35,6 +35,10 @@ use flight::Session;
 use format::{Encoder, Format};
 use progress::Progress;
 
+/// How long the first answer is waited for: an executor may take 30 s to start
+/// (`executor.start_timeout`).
+const FIRST_ANSWER: Duration = Duration::from_secs(45);
+
 /// How long the work may take to end when the user has stopped it.
 const LEAVING: Duration = Duration::from_millis(200);
 
@@ -122,6 +126,7 @@ async fn execute(
     let canceller = session.canceller();
     // On a thread of its own: while it waits for the reader of standard output, Ctrl-C works.
     let mut work = tokio::spawn(async move {
+        session.ready(FIRST_ANSWER).await?;
         for (name, value) in settings {
             let statement = statements::set(&name, &value)?;
             write_results(&session, &statement, format).await?;

@@ -21,7 +21,8 @@ pub(super) fn read(source: &Source) -> Result<Vec<String>, Error> {
             text
         }
     };
-    let statements = split(&text);
+    // The byte order mark that some editors put before a text.
+    let statements = split(text.strip_prefix('\u{feff}').unwrap_or(&text));
     if statements.is_empty() {
         return Err(Error::Usage("there is no SQL statement to run".into()));
     }
@@ -186,6 +187,8 @@ mod tests {
         assert!(error.contains("a.sql") && error.contains("UTF-8"), "{error}");
         std::fs::write(&file, "SELECT 1;\nSELECT 2\n").unwrap();
         assert_eq!(read(&source).unwrap(), ["SELECT 1", "SELECT 2"]);
+        std::fs::write(&file, "\u{feff}SELECT 1").unwrap();
+        assert_eq!(read(&source).unwrap(), ["SELECT 1"]);
         std::fs::write(&file, "-- nothing\n").unwrap();
         assert!(matches!(read(&source), Err(Error::Usage(_))));
     }

@@ -11,6 +11,9 @@ use super::format::Encoder;
 use super::printable;
 use crate::cli::human::count;
 
+/// What stands for NULL.
+const NULL: &str = "NULL";
+
 /// Rows of a page.
 const PAGE: usize = 10_000;
 
@@ -28,7 +31,7 @@ pub(super) struct Table {
 impl Table {
     fn flush(&mut self) -> Result<Vec<u8>, ArrowError> {
         self.in_page = 0;
-        let options = FormatOptions::default().with_null("NULL");
+        let options = FormatOptions::default().with_null(NULL);
         let page = std::mem::take(&mut self.page);
         Ok(format!("{}\n", pretty_format_batches_with_options(&page, &options)?).into_bytes())
     }
@@ -41,7 +44,7 @@ impl Encoder for Table {
     }
 
     fn batch(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
-        let mut rest = printable::with_known_zones(batch)?;
+        let mut rest = printable::flat(&printable::with_known_zones(batch)?, NULL)?;
         let mut bytes = Vec::new();
         self.rows += rest.num_rows() as u64;
         while rest.num_rows() > 0 {
@@ -97,6 +100,16 @@ mod tests {
              +------+---------+\n\
              2 rows\n"
         );
+    }
+
+    #[test]
+    fn what_has_no_text_is_an_error() {
+        for array in printable::tests::without_text() {
+            let batch = RecordBatch::try_from_iter([("x", array)]).unwrap();
+            let mut table = Table::default();
+            table.begin(&batch.schema()).unwrap();
+            assert!(table.batch(&batch).is_err());
+        }
     }
 
     #[test]
