@@ -54,12 +54,12 @@ impl Setting {
 
 /// Declares settings, each as
 /// `/// help` newline `Scope "name" field: Type = "default"`, and for an integer what it counts
-/// and its range: `, "rows" in 1..=10`.
+/// and its range: `, "rows" in 1..=10`, for a duration its least, if it has one: `, at least 1 ms`.
 macro_rules! settings {
     ($(
         #[doc = $help:literal]
         $scope:ident $name:literal $field:ident: $type:ty = $default:literal
-            $(, $unit:literal in $min:literal..=$max:literal)?;
+            $(, $unit:literal in $min:literal..=$max:literal)? $(, at least $least:literal ms)?;
     )+) => {
         /// The value of every setting.
         #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ macro_rules! settings {
         /// Every setting, in the order of their declaration: those of a table are neighbours.
         pub static SETTINGS: &[Setting] = &[$(Setting {
             name: $name,
-            kind: settings!(@kind $type $(, $unit in $min..=$max)?),
+            kind: settings!(@kind $type $(, $unit in $min..=$max)? $(, at least $least ms)?),
             default: $default,
             scope: Scope::$scope,
             help: $help.trim_ascii(),
@@ -81,7 +81,7 @@ macro_rules! settings {
                 Self {
                     $($field: Value::parse(
                         $default,
-                        &settings!(@kind $type $(, $unit in $min..=$max)?),
+                        &settings!(@kind $type $(, $unit in $min..=$max)? $(, at least $least ms)?),
                     ).expect("a test takes every default"),)+
                 }
             }
@@ -115,6 +115,9 @@ macro_rules! settings {
     (@kind $type:ty, $unit:literal in $min:literal..=$max:literal) => {
         Kind::Integer { unit: $unit, min: $min, max: $max }
     };
+    (@kind $type:ty, at least $least:literal ms) => {
+        Kind::Duration { min: Duration::from_millis($least) }
+    };
 }
 
 settings! {
@@ -126,13 +129,13 @@ settings! {
     Node "agent.log_level" agent_log_level: String = "info";
     /// How long running queries may take to end when the agent stops.
     Node "agent.drain_timeout" agent_drain_timeout: Duration = "30s";
-    /// Connections to the executors at one time.
+    /// Connections to the executors at one time; one user may have three quarters of them.
     Node "agent.max_attachments" agent_max_attachments: usize = "4096", "connections" in 1..=1_000_000;
 
     /// How long the driver may take to say what GPUs there are.
-    Node "discovery.deadline" discovery_deadline: Duration = "10s";
+    Node "discovery.deadline" discovery_deadline: Duration = "10s", at least 100 ms;
     /// How often the agent looks at the GPUs again.
-    Node "discovery.interval" discovery_interval: Duration = "30s";
+    Node "discovery.interval" discovery_interval: Duration = "30s", at least 1000 ms;
 
     /// Memory of an executor's queries; a percentage is of the node's or the cgroup's memory.
     Node "executor.memory" executor_memory: Memory = "60%";
@@ -145,17 +148,17 @@ settings! {
     /// How long an executor without connections is kept.
     Node "executor.idle_timeout" executor_idle_timeout: Duration = "5m";
     /// How long an executor may take to start.
-    Node "executor.start_timeout" executor_start_timeout: Duration = "30s";
+    Node "executor.start_timeout" executor_start_timeout: Duration = "30s", at least 100 ms;
 
-    /// Whether a user who is in no container may use a GPU that nobody holds.
+    /// Whether a user who is in no container may use a GPU that nobody holds; without effect until executors compute on GPUs.
     Node "gpu.unleased" gpu_unleased: Unleased = "deny";
 
     /// Rows of a batch, at the most.
     Session "sql.batch_size" sql_batch_size: usize = "8192", "rows" in 1..=1_048_576;
     /// Parts that a query is cut into to run at once; 0 means as many as executor.threads.
     Session "sql.target_partitions" sql_target_partitions: usize = "0", "partitions" in 0..=4096;
-    /// Length of an SQL text, at the most.
-    Node "sql.max_statement_bytes" sql_max_statement_bytes: Size = "16 MiB";
+    /// Length of an SQL text, at the most; more than 4 MiB is never allowed.
+    Node "sql.max_statement_bytes" sql_max_statement_bytes: Size = "2 MiB";
     /// How deep a statement may nest; a chain of OR or UNION is as deep as it is long.
     Node "sql.max_depth" sql_max_depth: usize = "2000", "levels" in 50..=100_000;
 }
@@ -322,6 +325,11 @@ mod tests {
         assert_eq!(
             error,
             r#"agent.log_format can't be "xml": expected one of human, json, journald"#
+        );
+        let error = settings.set("discovery.interval", "0s").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            r#"discovery.interval can't be "0s": expected a duration such as "500ms", "30s" or "1h 30m", at least "1s""#
         );
         assert_eq!(settings, Settings::default());
     }

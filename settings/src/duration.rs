@@ -48,10 +48,14 @@ pub fn text(duration: Duration) -> String {
 }
 
 impl Value for Duration {
-    const KIND: Kind = Kind::Duration;
+    const KIND: Kind = Kind::Duration { min: Duration::ZERO };
 
-    fn parse(text: &str, _: &Kind) -> Option<Self> {
-        parse(text)
+    fn parse(text: &str, kind: &Kind) -> Option<Self> {
+        let duration = parse(text)?;
+        match kind {
+            Kind::Duration { min } => (duration >= *min).then_some(duration),
+            _ => Some(duration),
+        }
     }
 
     fn text(&self) -> String {
@@ -64,6 +68,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_duration_has_its_least() {
+        let kind = Kind::Duration { min: Duration::from_millis(100) };
+        assert_eq!(<Duration as Value>::parse("100ms", &kind), Some(Duration::from_millis(100)));
+        for text in ["99ms", "0s"] {
+            assert_eq!(<Duration as Value>::parse(text, &kind), None, "{text}");
+        }
+        let any = <Duration as Value>::parse("0s", &<Duration as Value>::KIND);
+        assert_eq!(any, Some(Duration::ZERO));
+    }
 
     #[test]
     fn notations() {

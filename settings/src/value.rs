@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What a setting's value is, and in what notation it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +21,10 @@ pub enum Kind {
     /// [`crate::size`].
     Size,
     /// [`crate::duration`].
-    Duration,
+    Duration {
+        /// The least that is allowed.
+        min: Duration,
+    },
     /// [`crate::memory`].
     Memory,
     /// Any text.
@@ -38,7 +42,7 @@ impl Kind {
             Self::Bool => "boolean",
             Self::Integer { .. } => "integer",
             Self::Size => "size",
-            Self::Duration => "duration",
+            Self::Duration { .. } => "duration",
             Self::Memory => "memory",
             Self::Text => "text",
             Self::Path => "path",
@@ -51,7 +55,7 @@ impl Kind {
         match self {
             Self::Integer { unit, .. } => unit,
             Self::Size | Self::Memory => "bytes",
-            Self::Duration => "time",
+            Self::Duration { .. } => "time",
             Self::Bool | Self::Text | Self::Path | Self::Choice(_) => "",
         }
     }
@@ -75,7 +79,10 @@ impl fmt::Display for Kind {
             }
             Self::Integer { unit, min, max } => write!(f, "a number of {unit} from {min} to {max}"),
             Self::Size => write!(f, "a size such as \"64 MiB\" or \"10g\""),
-            Self::Duration => write!(f, "a duration such as \"500ms\", \"30s\" or \"1h 30m\""),
+            Self::Duration { min } => {
+                write!(f, "a duration such as \"500ms\", \"30s\" or \"1h 30m\"")?;
+                if min.is_zero() { Ok(()) } else { write!(f, ", at least \"{}\"", min.text()) }
+            }
             Self::Memory => {
                 write!(f, "a size such as \"4 GiB\", or a percentage from \"1%\" to \"100%\"")
             }
