@@ -19,6 +19,7 @@ use crate::executors::Executors;
 use crate::gpus::Gpus;
 use crate::lock::Lock;
 use crate::logging::Log;
+use crate::peer::Looks;
 use crate::run_dir::RunDir;
 use crate::socket::Socket;
 use crate::{data, service};
@@ -71,8 +72,10 @@ async fn live(
 
     let agent_socket = Socket::bind(run_dir.agent_socket())?;
     let data_socket = Socket::bind(run_dir.data_socket())?;
-    let controlling = tokio::spawn(control::serve(agent_socket, Arc::clone(&control)));
-    let accepting = tokio::spawn(data::serve(data_socket, Arc::clone(&executors)));
+    let looks = Looks::default();
+    let controlling =
+        tokio::spawn(control::serve(agent_socket, Arc::clone(&control), looks.clone()));
+    let accepting = tokio::spawn(data::serve(data_socket, Arc::clone(&executors), looks));
     control.ready.store(true, Ordering::Relaxed);
     service::ready();
     info!(

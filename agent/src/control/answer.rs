@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{ALLOW, CONTENT_TYPE};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
@@ -13,6 +13,9 @@ use super::viewer::Viewer;
 use crate::api::{self, SCHEMA};
 use crate::executors::Listed;
 
+/// What the path of one query begins with.
+const QUERY: &str = "/v1/queries/";
+
 type Answer = Response<Full<Bytes>>;
 
 /// A request that is not answered as it was meant: with what status, and why.
@@ -21,19 +24,23 @@ struct Refused(StatusCode, String);
 impl Control {
     /// Answers a request. Its body is not looked at.
     pub(super) async fn answer<B>(&self, viewer: Viewer, request: &Request<B>) -> Answer {
-        let answered = self.route(viewer, request.method(), request.uri().path()).await;
-        answered.unwrap_or_else(|Refused(status, error)| {
+        let path = request.uri().path();
+        // Before anything is done for it.
+        let takes = if path.starts_with(QUERY) { Method::DELETE } else { Method::GET };
+        if request.method() != takes {
+            return not_allowed(request.method(), &takes, path);
+        }
+        self.route(viewer, path).await.unwrap_or_else(|Refused(status, error)| {
             json(status, &api::Failure { schema: SCHEMA, error })
         })
     }
 
-    async fn route(&self, viewer: Viewer, method: &Method, path: &str) -> Result<Answer, Refused> {
+    async fn route(&self, viewer: Viewer, path: &str) -> Result<Answer, Refused> {
         let ok = StatusCode::OK;
-        if let Some(id) = path.strip_prefix("/v1/queries/") {
-            allow(method, &Method::DELETE, path)?;
+        if let Some(id) = path.strip_prefix(QUERY) {
             return Ok(json(ok, &self.cancel(viewer, id).await?));
         }
-        let answer = match path {
+        Ok(match path {
             "/v1/version" => json(ok, &version()),
             "/v1/status" => json(ok, &self.status(viewer).await),
             "/v1/gpus" => json(ok, &self.gpus().await?),
@@ -45,9 +52,7 @@ impl Control {
                 let reason = format!("there is no {path}; see docs/agent.md for what there is");
                 return Err(Refused(StatusCode::NOT_FOUND, reason));
             }
-        };
-        allow(method, &Method::GET, path)?;
-        Ok(answer)
+        })
     }
 
     async fn status(&self, viewer: Viewer) -> api::Status {
@@ -132,12 +137,14 @@ fn version() -> api::Version {
     api::Version { schema: SCHEMA, version: env!("CARGO_PKG_VERSION").to_owned() }
 }
 
-fn allow(method: &Method, allowed: &Method, path: &str) -> Result<(), Refused> {
-    if method == allowed {
-        return Ok(());
-    }
-    let reason = format!("{path} takes {allowed}, not {method}");
-    Err(Refused(StatusCode::BAD_REQUEST, reason))
+/// RFC 9110, 15.5.6.
+fn not_allowed(method: &Method, takes: &Method, path: &str) -> Answer {
+    let error = format!("{path} takes {takes}, not {method}");
+    let failure = api::Failure { schema: SCHEMA, error };
+    let mut response = json(StatusCode::METHOD_NOT_ALLOWED, &failure);
+    let takes = http::HeaderValue::from_str(takes.as_str());
+    response.headers_mut().extend(takes.ok().map(|takes| (ALLOW, takes)));
+    response
 }
 
 fn json(status: StatusCode, answer: &impl Serialize) -> Answer {

@@ -26,7 +26,7 @@ use crate::api;
 use crate::connections::Connections;
 use crate::executors::Executors;
 use crate::gpus::Gpus;
-use crate::peer::{Peer, Proc};
+use crate::peer::{Looks, Peer, Proc};
 use crate::socket::Socket;
 
 /// Connections of one user at one time; more are turned away.
@@ -63,29 +63,28 @@ impl Control {
 }
 
 /// Accepts connections and answers their requests, for ever.
-pub async fn serve(socket: Socket, control: Arc<Control>) {
+pub async fn serve(socket: Socket, control: Arc<Control>, looks: Looks) {
     let connections = Connections::default();
     loop {
         let stream = socket.accept().await;
         let Ok(credentials) = stream.peer_cred() else { continue };
         let Some(place) = connections.enter(credentials.uid(), OF_ONE, TOGETHER) else {
-            turn_away(&stream);
+            let reason = format!("too many connections: one user may have {OF_ONE}; close some");
+            turn_away(&stream, reason);
             continue;
         };
-        let control = Arc::clone(&control);
+        let (control, looks) = (Arc::clone(&control), looks.clone());
         tokio::spawn(async move {
             let _place = place;
-            let _ = tokio::time::timeout(STAY, converse(stream, &control)).await;
+            let _ = tokio::time::timeout(STAY, converse(stream, &control, &looks)).await;
         });
     }
 }
 
 /// Answers without having read a request, as far as the socket takes it at once.
-fn turn_away(stream: &UnixStream) {
-    let failure = api::Failure {
-        schema: api::SCHEMA,
-        error: format!("too many connections: one user may have {OF_ONE}; close some"),
-    };
+fn turn_away(stream: &UnixStream, error: String) {
+    debug!("a control connection is turned away: {error}");
+    let failure = api::Failure { schema: api::SCHEMA, error };
     let body = serde_json::to_string(&failure).unwrap_or_default();
     let answer = format!(
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n\
@@ -96,10 +95,14 @@ fn turn_away(stream: &UnixStream) {
     let _ = rustix::net::send(stream, answer.as_bytes(), flags);
 }
 
-async fn converse(stream: UnixStream, control: &Control) {
-    let peer = match Peer::of(&stream, &Proc::default()).await {
+async fn converse(stream: UnixStream, control: &Control, looks: &Looks) {
+    let peer = match Peer::of(&stream, &Proc::default(), looks).await {
         Ok(peer) => peer,
-        Err(error) => return debug!("a control connection is dropped: {error}"),
+        Err(error) => {
+            let reason =
+                format!("the agent can't see which process this connection is from: {error}");
+            return turn_away(&stream, reason);
+        }
     };
     let group = control.settings.borrow().agent_group.clone();
     let viewer = Viewer::of(&peer, group).await;
@@ -115,5 +118,26 @@ async fn converse(stream: UnixStream, control: &Control) {
         .await;
     if let Err(error) = served {
         debug!("a control connection ended: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_is_turned_away_is_told_why() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        turn_away(&ours, "because".to_owned());
+        drop(ours);
+        let mut answer = String::new();
+        theirs.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+        assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+        let failure: api::Failure = serde_json::from_str(body).unwrap();
+        assert_eq!(failure.error, "because");
     }
 }

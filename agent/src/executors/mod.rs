@@ -83,10 +83,9 @@ pub struct Listed {
 }
 
 impl Executors {
-    /// No executor yet. Takes away what earlier agents left where executors spill.
+    /// No executor yet. First takes away what earlier agents left where executors spill.
     pub fn new(settings: watch::Receiver<Arc<Settings>>) -> io::Result<Self> {
-        let base = spill::base(&settings.borrow());
-        tokio::task::spawn_blocking(move || spill::sweep(&base));
+        spill::sweep(&spill::base(&settings.borrow()));
         Ok(Self {
             ends: Ends::start()?,
             own_uid: rustix::process::geteuid().as_raw(),
@@ -106,12 +105,14 @@ impl Executors {
         uid: u32,
     ) -> Option<(tokio::net::UnixStream, Place)> {
         let limit = self.settings.borrow().agent_max_attachments;
-        if let Some(place) = self.attachments.enter(uid, limit, limit) {
+        // So that nobody can take every place.
+        let of_one = limit - limit / 4;
+        if let Some(place) = self.attachments.enter(uid, of_one, limit) {
             return Some((stream, place));
         }
         let reason = format!(
-            "the agent has {limit} connections, as many as agent.max_attachments allows: close \
-             some, or raise it"
+            "the agent takes {limit} connections (agent.max_attachments), {of_one} of one user: \
+             close some, or raise it"
         );
         self.refusals.answer(stream, uid, Code::ResourceExhausted, reason);
         None

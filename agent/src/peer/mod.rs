@@ -3,9 +3,11 @@
 //! - [`proc`]: what `/proc` tells of a process.
 //! - [`container`]: which YARN container a process is in.
 //! - [`ended`]: when a process ends.
+//! - [`looks`]: how many looks at peers may be under way.
 
 pub mod container;
 pub mod ended;
+pub mod looks;
 pub mod proc;
 
 use std::io;
@@ -18,9 +20,10 @@ use rustix::process::{Pid, PidfdFlags};
 use tokio::net::UnixStream;
 
 pub use self::ended::{Awaited, Ends};
+pub use self::looks::Looks;
 pub use self::proc::Proc;
 
-/// How long a look at a peer may take. Parts of `/proc` read the process's own memory, and a
+/// How long a look at a peer may take, with the wait for its turn. Parts of `/proc` read the process's own memory, and a
 /// process can make that wait.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -46,33 +49,44 @@ pub struct Peer {
 impl Peer {
     /// Looks at the peer of a connection. An error means that it has ended already, that it
     /// lives outside of the agent's PID namespace, or that it doesn't let itself be looked at.
-    pub async fn of(stream: &UnixStream, proc: &Proc) -> io::Result<Self> {
+    pub async fn of(stream: &UnixStream, proc: &Proc, looks: &Looks) -> io::Result<Self> {
         let credentials = stream.peer_cred()?;
         let pid = credentials.pid().filter(|pid| *pid > 0).ok_or_else(|| {
             io::Error::other("the process is in a PID namespace that the agent doesn't see")
         })?;
         let pidfd = pidfd(stream, pid)?;
+        let (uid, gid) = (credentials.uid(), credentials.gid());
         let proc = proc.clone();
-        let look = tokio::task::spawn_blocking(move || {
-            let peer = Self {
-                uid: credentials.uid(),
-                gid: credentials.gid(),
-                pid,
-                groups: proc.groups(pid).unwrap_or_default(),
-                cwd: proc.cwd(pid).ok(),
-                container: container::container_of(&proc, pid),
-                pidfd,
-            };
-            // Only if it still runs was the number its own all the while.
-            if peer.has_ended()? { Err(ended(pid)) } else { Ok(peer) }
-        });
+        let look = async {
+            let under_way = looks.begin(uid).await;
+            let look = tokio::task::spawn_blocking(move || {
+                // Until this thread is free, however long somebody waits for what it finds.
+                let _under_way = under_way;
+                Self::look(&proc, pid, uid, gid, pidfd)
+            });
+            look.await.map_err(io::Error::other)?
+        };
         match tokio::time::timeout(LOOK_TIMEOUT, look).await {
-            Ok(looked) => looked.map_err(io::Error::other)?,
+            Ok(looked) => looked,
             Err(_) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,
                 format!("/proc did not answer for process {pid} within {LOOK_TIMEOUT:?}"),
             )),
         }
+    }
+
+    fn look(proc: &Proc, pid: i32, uid: u32, gid: u32, pidfd: OwnedFd) -> io::Result<Self> {
+        // A process of another user is a younger one of the same number (see [`pidfd`]), or has
+        // changed its user since: what is read of it says nothing of who connected.
+        let groups = proc.groups_of(pid, uid).ok().flatten();
+        let (cwd, container) = match groups {
+            Some(_) => (proc.cwd(pid).ok(), container::container_of(proc, pid)),
+            None => (None, None),
+        };
+        let groups = groups.unwrap_or_default();
+        let peer = Self { uid, gid, pid, groups, cwd, container, pidfd };
+        // Only if it still runs was the number its own all the while.
+        if peer.has_ended()? { Err(ended(pid)) } else { Ok(peer) }
     }
 
     fn has_ended(&self) -> io::Result<bool> {
@@ -83,8 +97,8 @@ impl Peer {
 }
 
 /// A descriptor of the process that connected: from the socket (`SO_PEERPIDFD`, Linux 6.5), else
-/// by its number. There the number may have passed to a younger process; the uid that counts is
-/// the socket's all the same.
+/// by its number. There the number may have passed to a younger process: the uid that counts is
+/// the socket's, and what `/proc` says counts only of a process of that uid.
 fn pidfd(stream: &UnixStream, pid: i32) -> io::Result<OwnedFd> {
     use nix::errno::Errno;
     use nix::sys::socket::{getsockopt, sockopt::PeerPidfd};
@@ -112,11 +126,32 @@ mod tests {
     #[tokio::test]
     async fn this_process_is_known() {
         let (one, _other) = UnixStream::pair().unwrap();
-        let peer = Peer::of(&one, &Proc::default()).await.unwrap();
+        let peer = Peer::of(&one, &Proc::default(), &Looks::default()).await.unwrap();
         assert_eq!(peer.pid, std::process::id().cast_signed());
         assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
         assert_eq!(peer.cwd, std::env::current_dir().ok());
         assert!(!peer.has_ended().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_process_of_another_user_lends_neither_groups_nor_container() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let process = root.path().join(std::process::id().to_string());
+        std::fs::create_dir(&process).unwrap();
+        let cgroup = "0::/hadoop-yarn/container_1410901177871_0001_01_000005\n";
+        std::fs::write(process.join("cgroup"), cgroup).unwrap();
+        std::os::unix::fs::symlink("/tmp", process.join("cwd")).unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        for (runs_as, groups) in [(uid, vec![4, 27]), (uid + 1, vec![])] {
+            // Real, effective, saved, file system.
+            let status = format!("Name:\tx\nUid:\t{uid}\t{runs_as}\t{uid}\t{uid}\nGroups:\t4 27\n");
+            std::fs::write(process.join("status"), status).unwrap();
+            let peer = Peer::of(&one, &Proc::at(root.path()), &Looks::default()).await.unwrap();
+            assert_eq!((peer.uid, &peer.groups), (uid, &groups));
+            assert_eq!(peer.container.is_some(), runs_as == uid);
+            assert_eq!(peer.cwd.is_some(), runs_as == uid);
+        }
     }
 
     #[tokio::test]
@@ -134,7 +169,7 @@ mod tests {
             .unwrap();
         assert!(status.success());
         let (stream, _) = listener.accept().await.unwrap();
-        let error = Peer::of(&stream, &Proc::default()).await.unwrap_err();
+        let error = Peer::of(&stream, &Proc::default(), &Looks::default()).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
     }
 }

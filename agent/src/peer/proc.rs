@@ -47,11 +47,16 @@ impl Proc {
         }
     }
 
-    /// The supplementary groups of a process.
-    pub fn groups(&self, pid: i32) -> io::Result<Vec<u32>> {
+    /// The supplementary groups of a process; `None` if its effective user is not `uid`.
+    pub fn groups_of(&self, pid: i32, uid: u32) -> io::Result<Option<Vec<u32>>> {
         let status = self.text(pid, "status")?;
-        let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or("");
-        Ok(groups.split_whitespace().filter_map(|group| group.parse().ok()).collect())
+        let numbers = |name: &str| -> Vec<u32> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("");
+            line.split_whitespace().filter_map(|number| number.parse().ok()).collect()
+        };
+        // Real, effective, saved, file system.
+        let runs_as_user = numbers("Uid:").get(1) == Some(&uid);
+        Ok(runs_as_user.then(|| numbers("Groups:")))
     }
 
     /// The working directory of a process.
@@ -97,7 +102,9 @@ mod tests {
         assert_eq!(proc.variable(own, "PATH").unwrap(), std::env::var("PATH").ok());
         assert_eq!(proc.variable(own, "NO_SUCH_VARIABLE").unwrap(), None);
         assert!(!proc.cgroups(own).unwrap().is_empty());
-        proc.groups(own).unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        assert!(proc.groups_of(own, uid).unwrap().is_some());
+        assert_eq!(proc.groups_of(own, uid + 1).unwrap(), None);
     }
 
     #[test]

@@ -33,8 +33,8 @@ fn what_is_not_there_and_what_is_not_allowed() {
     let node = Node::new();
     let agent = node.start();
     assert_eq!(agent.request("GET", "/v2/status").0, 404);
-    assert_eq!(agent.request("POST", "/v1/status").0, 400);
-    assert_eq!(agent.request("GET", "/v1/queries/q1").0, 400);
+    assert_eq!(agent.request("POST", "/v1/status").0, 405);
+    assert_eq!(agent.request("GET", "/v1/queries/q1").0, 405);
     let (status, failure) = agent.request("DELETE", "/v1/queries/q1");
     assert_eq!((status, &failure["schema"]), (404, &1.into()));
     assert!(failure["error"].as_str().unwrap().contains("q1"), "{failure}");

@@ -103,7 +103,10 @@ impl Node {
     pub(crate) fn start_as(&self, uid: u32) -> Agent<'_> {
         // Where it was built, others may not enter.
         let program = self.path("creeld");
-        fs::copy(env!("CARGO_BIN_EXE_creeld"), &program).unwrap();
+        // By another process: a fork of another test would hold it open for writing, and then it
+        // can't be started.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_creeld")).arg(&program).status();
+        assert!(copied.unwrap().success());
         let uid = uid.to_string();
         let run = self.path("run");
         fs::create_dir(&run).unwrap();
