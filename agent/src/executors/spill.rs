@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,6 +12,9 @@ use tracing::{info, warn};
 
 use super::account::Account;
 
+/// Names that are tried: an earlier agent's process may have had the same number.
+const MAX_TRIES: usize = 1000;
+
 /// A directory that only an executor's user enters.
 ///
 /// It is locked (`flock(2)`) while its agent lives: one that nobody has locked is left over, and
@@ -19,7 +22,7 @@ use super::account::Account;
 #[derive(Debug)]
 pub(super) struct SpillDir {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl SpillDir {
@@ -27,15 +30,17 @@ impl SpillDir {
     pub(super) fn create(base: &Path, executor: &str, account: &Account) -> io::Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         make_base(base)?;
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = base.join(format!("{executor}.{}-{number}", std::process::id()));
-        DirBuilder::new().mode(0o700).create(&path)?;
-        let lock = open(&path)?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        if account.uid != rustix::process::geteuid().as_raw() {
-            std::os::unix::fs::fchown(&lock, Some(account.uid), Some(account.gid))?;
+        for _ in 0..MAX_TRIES {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let path = base.join(format!("{executor}.{}-{number}", std::process::id()));
+            let Some(lock) = make(&path)? else { continue };
+            let dir = Self { path, lock };
+            if account.uid != rustix::process::geteuid().as_raw() {
+                std::os::unix::fs::fchown(&dir.lock, Some(account.uid), Some(account.gid))?;
+            }
+            return Ok(dir);
         }
-        Ok(Self { path, _lock: lock })
+        Err(io::ErrorKind::AlreadyExists.into())
     }
 
     /// Its path.
@@ -77,10 +82,9 @@ pub(super) fn sweep(base: &Path) {
             continue;
         }
         let path = entry.path();
-        let unlocked = open(&path).is_ok_and(|dir| {
-            rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok()
-        });
-        if unlocked {
+        let Ok(dir) = open(&path) else { continue };
+        // The lock is held until it is gone.
+        if rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok() {
             match fs::remove_dir_all(&path) {
                 Ok(()) => info!("removed the spill directory {} of an earlier run", path.display()),
                 Err(error) => warn!("could not remove {}: {error}", path.display()),
@@ -99,6 +103,29 @@ fn is_spill_dir(name: &str) -> bool {
         pair(executor, |device| device == super::CPU)
             && pair(run, |pid| pid.bytes().all(|byte| byte.is_ascii_digit()))
     })
+}
+
+/// Makes and locks a directory. `None` if the name is taken, or if another agent's sweep came
+/// before the lock.
+fn make(path: &Path) -> io::Result<Option<File>> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+        made => made?,
+    }
+    let locked = || -> io::Result<Option<File>> {
+        let dir = open(path)?;
+        rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive)?;
+        let same = fs::symlink_metadata(path)?.ino() == dir.metadata()?.ino();
+        Ok(same.then_some(dir))
+    };
+    match locked() {
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::WouldBlock) =>
+        {
+            Ok(None)
+        }
+        locked => locked,
+    }
 }
 
 fn make_base(base: &Path) -> io::Result<()> {
@@ -133,6 +160,19 @@ mod tests {
         fs::write(path.join("spilled"), "x").unwrap();
         drop(dir);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_passed_over() {
+        let base = tempfile::tempdir().unwrap();
+        let name = |number: u64| format!("cpu-7.{}-{number}", std::process::id());
+        // Other tests take numbers too.
+        for number in 0..100 {
+            fs::create_dir(base.path().join(name(number))).unwrap();
+        }
+        let dir = SpillDir::create(base.path(), "cpu-7", &own()).unwrap();
+        assert!((0..100).all(|number| dir.path() != base.path().join(name(number))));
+        assert!(make(dir.path()).unwrap().is_none());
     }
 
     #[test]
