@@ -112,7 +112,8 @@ impl Client {
 pub async fn connect(socket: &std::path::Path) -> Result<UnixStream, Error> {
     UnixStream::connect(socket).await.map_err(|error| match error.kind() {
         ErrorKind::PermissionDenied => Error::NotAllowed(format!(
-            "{} may not be opened by this user: {error}; ask for the group of agent.group",
+            "{} may not be opened by this user: {error}; its directory must let users enter (0755), \
+             and the socket be open to them (0666)",
             socket.display()
         )),
         ErrorKind::NotFound => Error::Unreachable {

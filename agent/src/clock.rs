@@ -1,4 +1,4 @@
-//! The time of day, as the control API gives it.
+//! The time of day, as the control API and the command line count it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -30,7 +30,7 @@ pub(super) fn check(root: &Path, has_gpu: bool) -> Finding {
             CHECK,
             "cgroup v2: YARN can't keep a container from another's GPU, and with LinuxContainerExecutor its GPU plugin \
              does not start",
-            "boot with systemd.unified_cgroup_hierarchy=0 for that isolation; without it, keep gpu.unleased = \"deny\"",
+            "boot with systemd.unified_cgroup_hierarchy=0 for that isolation",
         ),
         Layout::Unified => {
             Finding::ok(CHECK, "cgroup v2: memory and processors of containers are limited")

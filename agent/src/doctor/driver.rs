@@ -80,7 +80,8 @@ fn judge(output: &Output) -> Result<Judged, Finding> {
             "load the kernel module of the installed driver (modprobe nvidia), or restart the node after an update",
         ));
     }
-    let inventory: Inventory = serde_json::from_slice(&output.stdout).map_err(|error| {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let inventory = Inventory::from_json(&stdout).map_err(|error| {
         Finding::error(
             CHECK,
             format!("creel-discovery's answer can't be read: {error}"),
@@ -229,5 +230,8 @@ mod tests {
         let missing = check(&node(directory.path()), Duration::from_secs(1)).await;
         assert_eq!(missing.findings[0].state, State::Warning);
         assert_eq!(finding("echo hello").await.state, State::Error);
+        let newer = finding(r#"echo '{"schema":2,"driver":null,"gpus":[]}'"#).await;
+        assert!(newer.what.contains("schema"), "{newer:?}");
+        assert_eq!(newer.state, State::Error);
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use creel_settings::{Memory, Settings, Size};
 
-use super::{Finding, Limit, Node};
+use super::Finding;
 
 /// More than this share of the memory leaves too little to the agent, the client and the kernel.
 const MOST_PERCENT: u64 = 90;
@@ -13,25 +13,77 @@ const OWN_FILES: u64 = 256;
 /// An executor with a GPU locks buffers of this size, at least.
 const LOCKED: u64 = 64 << 20;
 
-pub(super) fn check(node: &Node, settings: &Settings, has_gpu: bool) -> Vec<Finding> {
-    let mut findings = vec![memory(&node.root, settings), open_files(node.open_files, settings)];
+/// The process whose limits are looked at.
+#[derive(Debug)]
+struct Process<'a> {
+    root: &'a Path,
+    /// The agent, if one answers; its executors are limited as it is.
+    agent: Option<u32>,
+}
+
+/// A limit of a process (getrlimit(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    /// No more than that.
+    Of(u64),
+    Unlimited,
+}
+
+impl Process<'_> {
+    fn file(&self, name: &str) -> Option<String> {
+        let process = self.agent.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+        std::fs::read_to_string(self.root.join("proc").join(process).join(name)).ok()
+    }
+
+    /// Its name in a sentence.
+    fn name(&self) -> String {
+        self.agent.map_or_else(
+            || "this process (no agent answers, whose limits may be others)".to_owned(),
+            |pid| format!("the agent (process {pid})"),
+        )
+    }
+
+    /// What it may raise a limit to: the agent does.
+    fn hard_limit(&self, name: &str) -> Option<Limit> {
+        // Name, soft limit, hard limit, unit (proc_pid_limits(5)).
+        let limits = self.file("limits")?;
+        let hard = limits.lines().find_map(|line| line.strip_prefix(name))?;
+        match hard.split_whitespace().nth(1)? {
+            "unlimited" => Some(Limit::Unlimited),
+            number => number.parse().ok().map(Limit::Of),
+        }
+    }
+}
+
+/// Looks at the agent's limits, or at those of this process where none answers.
+pub(super) fn check(
+    root: &Path,
+    agent: Option<u32>,
+    settings: &Settings,
+    has_gpu: bool,
+) -> Vec<Finding> {
+    let process = Process { root, agent };
+    let mut findings = vec![memory(&process, settings), open_files(&process, settings)];
     if has_gpu {
-        findings.push(locked_memory(node.locked_memory));
+        findings.push(locked_memory(&process));
     }
     findings
 }
 
 /// What `executor.memory` comes to, beside what there is.
-fn memory(root: &Path, settings: &Settings) -> Finding {
+fn memory(process: &Process<'_>, settings: &Settings) -> Finding {
     const CHECK: &str = "memory";
-    let Some(node) = node_memory(root) else {
+    let Some(node) = node_memory(process.root) else {
         return Finding::warning(CHECK, "/proc/meminfo can't be read", "mount /proc");
     };
-    let limit = cgroup_limit(root).filter(|limit| *limit < node);
+    let limit = cgroup_limit(process).filter(|limit| *limit < node);
     let there = limit.unwrap_or(node);
     let wanted = settings.executor_memory.of(there);
     let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30));
-    let whose = if limit.is_some() { "the cgroup" } else { "the node" };
+    let whose = match limit {
+        Some(_) => format!("the cgroup of {}", process.name()),
+        None => "the node".to_owned(),
+    };
     let what = format!("executor.memory is {}, {whose} has {}", gib(wanted), gib(there));
     let remedy = "lower executor.memory, or raise the limit (systemctl edit creeld: MemoryMax=)";
     if wanted > there {
@@ -51,10 +103,10 @@ fn node_memory(root: &Path) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The lowest memory limit of this process's cgroup and those above it, of v2 or v1.
-fn cgroup_limit(root: &Path) -> Option<u64> {
-    let text = std::fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    let tree = root.join("sys/fs/cgroup");
+/// The lowest memory limit of a process's cgroup and those above it, of v2 or v1.
+fn cgroup_limit(process: &Process<'_>) -> Option<u64> {
+    let text = process.file("cgroup")?;
+    let tree = process.root.join("sys/fs/cgroup");
     text.lines()
         .filter_map(|line| {
             // hierarchy:controllers:path (cgroups(7))
@@ -78,38 +130,46 @@ fn read_number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-fn open_files(limit: Limit, settings: &Settings) -> Finding {
+fn open_files(process: &Process<'_>, settings: &Settings) -> Finding {
     const CHECK: &str = "open files";
     let needed = settings.agent_max_attachments as u64 + OWN_FILES;
-    match limit.hard {
-        Some(hard) if hard < needed => Finding::warning(
+    let who = process.name();
+    match process.hard_limit("Max open files") {
+        None => unreadable(CHECK, &who),
+        Some(Limit::Of(hard)) if hard < needed => Finding::warning(
             CHECK,
             format!(
-                "a process may open {hard} files, and agent.max_attachments = {} needs {needed}",
+                "{who} may open {hard} files, and agent.max_attachments = {} needs {needed}",
                 settings.agent_max_attachments
             ),
             "raise it (systemctl edit creeld: LimitNOFILE=), or lower agent.max_attachments",
         ),
-        Some(hard) => Finding::ok(CHECK, format!("a process may open {hard} files")),
-        None => Finding::ok(CHECK, "a process may open any number of files"),
+        Some(Limit::Of(hard)) => Finding::ok(CHECK, format!("{who} may open {hard} files")),
+        Some(Limit::Unlimited) => Finding::ok(CHECK, format!("{who} may open any number of files")),
     }
 }
 
-fn locked_memory(limit: Limit) -> Finding {
+fn locked_memory(process: &Process<'_>) -> Finding {
     const CHECK: &str = "locked memory";
-    match limit.hard {
-        Some(hard) if hard < LOCKED => Finding::warning(
+    let who = process.name();
+    match process.hard_limit("Max locked memory") {
+        None => unreadable(CHECK, &who),
+        Some(Limit::Of(hard)) if hard < LOCKED => Finding::warning(
             CHECK,
             format!(
-                "a process may lock {}, and executors with a GPU lock {} and more",
+                "{who} may lock {}, and executors with a GPU lock {} and more",
                 Size(hard),
                 Size(LOCKED)
             ),
             "raise it (systemctl edit creeld: LimitMEMLOCK=infinity)",
         ),
-        Some(hard) => Finding::ok(CHECK, format!("a process may lock {}", Size(hard))),
-        None => Finding::ok(CHECK, "a process may lock any memory"),
+        Some(Limit::Of(hard)) => Finding::ok(CHECK, format!("{who} may lock {}", Size(hard))),
+        Some(Limit::Unlimited) => Finding::ok(CHECK, format!("{who} may lock any memory")),
     }
+}
+
+fn unreadable(check: &'static str, who: &str) -> Finding {
+    Finding::warning(check, format!("the limits of {who} can't be read"), "mount /proc")
 }
 
 #[cfg(test)]
@@ -132,21 +192,23 @@ mod tests {
     fn memory_is_measured_by_the_node_or_the_lower_cgroup() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
-        assert_eq!(memory(root, &bytes(1)).state, State::Warning);
+        let own = &Process { root, agent: None };
+        assert_eq!(memory(own, &bytes(1)).state, State::Warning);
         write(root, "proc/meminfo", "MemFree: 1 kB\nMemTotal:       16777216 kB\n");
-        assert_eq!(memory(root, &settings(Memory::Percent(60))).state, State::Ok);
-        assert_eq!(memory(root, &settings(Memory::Percent(95))).state, State::Warning);
-        assert_eq!(memory(root, &bytes(15)).state, State::Warning);
-        assert_eq!(memory(root, &bytes(17)).state, State::Error);
+        assert_eq!(memory(own, &settings(Memory::Percent(60))).state, State::Ok);
+        assert_eq!(memory(own, &settings(Memory::Percent(95))).state, State::Warning);
+        assert_eq!(memory(own, &bytes(15)).state, State::Warning);
+        assert_eq!(memory(own, &bytes(17)).state, State::Error);
 
         write(root, "proc/self/cgroup", "0::/system.slice/creeld.service\n");
         write(root, "sys/fs/cgroup/system.slice/creeld.service/memory.max", "max\n");
-        assert_eq!(memory(root, &bytes(10)).state, State::Ok);
+        assert_eq!(memory(own, &bytes(10)).state, State::Ok);
         write(root, "sys/fs/cgroup/system.slice/memory.max", &format!("{}\n", 8 * GIB));
-        let finding = memory(root, &bytes(10));
+        let finding = memory(own, &bytes(10));
         assert_eq!(finding.state, State::Error);
-        assert!(finding.what.contains("the cgroup has 8.0 GiB"), "{finding:?}");
-        assert_eq!(memory(root, &settings(Memory::Percent(60))).state, State::Ok);
+        assert!(finding.what.contains("has 8.0 GiB"), "{finding:?}");
+        assert!(finding.what.contains("no agent answers"), "{finding:?}");
+        assert_eq!(memory(own, &settings(Memory::Percent(60))).state, State::Ok);
     }
 
     #[test]
@@ -156,22 +218,54 @@ mod tests {
         write(root, "proc/self/cgroup", "5:cpu,cpuacct:/a\n4:memory:/a\n0::/\n");
         write(root, "sys/fs/cgroup/memory/a/memory.limit_in_bytes", "4096\n");
         write(root, "sys/fs/cgroup/cpu/a/memory.limit_in_bytes", "1\n");
-        assert_eq!(cgroup_limit(root), Some(4096));
+        assert_eq!(cgroup_limit(&Process { root, agent: None }), Some(4096));
+    }
+
+    /// `/proc/PID/limits` with these hard limits.
+    fn limits(open_files: &str, locked_memory: &str) -> String {
+        format!(
+            "Limit                     Soft Limit           Hard Limit           Units     \n\
+             Max open files            1024                 {open_files:20} files     \n\
+             Max locked memory         65536                {locked_memory:20} bytes     \n"
+        )
     }
 
     #[test]
-    fn too_few_open_files_are_a_warning() {
+    fn the_hard_limits_are_what_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let own = &Process { root, agent: None };
         let settings = Settings::default();
-        let limit = |hard| Limit { soft: Some(1024), hard };
-        assert_eq!(open_files(limit(Some(4096)), &settings).state, State::Warning);
-        assert_eq!(open_files(limit(Some(524_288)), &settings).state, State::Ok);
-        assert_eq!(open_files(limit(None), &settings).state, State::Ok);
+        assert_eq!(open_files(own, &settings).state, State::Warning, "there is no /proc");
+        for (files, locked, state) in [
+            ("4096", "8388608", State::Warning),
+            ("524288", "67108864", State::Ok),
+            ("unlimited", "unlimited", State::Ok),
+        ] {
+            write(root, "proc/self/limits", &limits(files, locked));
+            assert_eq!(open_files(own, &settings).state, state, "{files}");
+            assert_eq!(locked_memory(own).state, state, "{locked}");
+        }
     }
 
     #[test]
-    fn little_locked_memory_is_a_warning() {
-        let limit = |hard| Limit { soft: Some(65_536), hard };
-        assert_eq!(locked_memory(limit(Some(8 << 20))).state, State::Warning);
-        assert_eq!(locked_memory(limit(None)).state, State::Ok);
+    fn an_agent_that_answers_is_measured_and_not_this_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        write(root, "proc/meminfo", "MemTotal:       16777216 kB\n");
+        write(root, "proc/self/limits", &limits("1024", "1024"));
+        write(root, "proc/self/cgroup", "0::/user.slice\n");
+        write(root, "sys/fs/cgroup/user.slice/memory.max", "4096\n");
+        write(root, "proc/42/limits", &limits("524288", "unlimited"));
+        write(root, "proc/42/cgroup", "0::/system.slice\n");
+        write(root, "sys/fs/cgroup/system.slice/memory.max", &format!("{}\n", 12 * GIB));
+        let findings = check(root, Some(42), &bytes(10), true);
+        assert_eq!(findings.len(), 3);
+        for finding in &findings {
+            assert_eq!(finding.state, State::Ok, "{finding:?}");
+            assert!(finding.what.contains("the agent (process 42)"), "{finding:?}");
+        }
+        let own = check(root, None, &bytes(10), true);
+        assert!(own.iter().all(|finding| finding.state != State::Ok), "{own:?}");
     }
 }

@@ -17,7 +17,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use creel_settings::{Loaded, Settings, Sources};
-use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
 use crate::error::Error;
@@ -76,15 +75,6 @@ impl Finding {
     }
 }
 
-/// A limit of this process: soft and hard, absent where there is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// What holds now.
-    pub soft: Option<u64>,
-    /// What a process may raise it to.
-    pub hard: Option<u64>,
-}
-
 /// The node that is looked at.
 #[derive(Debug)]
 pub struct Node {
@@ -98,10 +88,6 @@ pub struct Node {
     pub sources: Sources,
     /// Where executors spill by default.
     pub spill_dir: PathBuf,
-    /// Open files.
-    pub open_files: Limit,
-    /// Locked memory, in bytes.
-    pub locked_memory: Limit,
     /// `creel-discovery`.
     pub discovery: PathBuf,
     /// `creel-executor`.
@@ -113,18 +99,12 @@ pub struct Node {
 impl Node {
     /// This node, as this process sees it, with the run directory and settings file of its flags.
     pub fn of_process(run_dir: Option<PathBuf>, config: Option<PathBuf>) -> Self {
-        let limit = |resource| {
-            let limit = getrlimit(resource);
-            Limit { soft: limit.current, hard: limit.maximum }
-        };
         Self {
             root: "/".into(),
             uid: rustix::process::geteuid().as_raw(),
             run_dir: RunDir::resolve(run_dir),
             sources: Sources::of_process(config, Vec::new()),
             spill_dir: crate::executors::spill_base(&Settings::default()),
-            open_files: limit(Resource::Nofile),
-            locked_memory: limit(Resource::Memlock),
             discovery: crate::programs::find("creel-discovery", "CREEL_DISCOVERY"),
             executor: crate::programs::find("creel-executor", "CREEL_EXECUTOR"),
             patience: PATIENCE,
@@ -141,8 +121,9 @@ pub async fn examine(node: &Node) -> Vec<Finding> {
     findings.extend(driver.findings);
     findings.extend(programs::check(node));
     findings.extend(run_dir::check(node));
-    findings.extend(sockets::check(node).await);
-    findings.extend(limits::check(node, &settings, has_gpu));
+    let sockets = sockets::check(node).await;
+    findings.extend(sockets.findings);
+    findings.extend(limits::check(&node.root, sockets.agent, &settings, has_gpu));
     findings.push(cgroup::check(&node.root, has_gpu));
     findings.push(disk::check(node, &settings));
     findings
@@ -162,8 +143,6 @@ mod tests {
             run_dir: RunDir::resolve(Some(directory.join("run"))),
             sources: Sources::default(),
             spill_dir: directory.join("cache/spill"),
-            open_files: Limit { soft: Some(1024), hard: None },
-            locked_memory: Limit { soft: None, hard: None },
             discovery: directory.join("creel-discovery"),
             executor: directory.join("creel-executor"),
             patience: Duration::from_mins(1),
