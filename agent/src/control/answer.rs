@@ -60,7 +60,7 @@ impl Control {
         let count = |of: fn(&Listed) -> usize| listed.iter().map(of).sum::<usize>() as u64;
         let (gpus, gpu_error) = match self.gpus.known().await {
             Ok(gpus) => (gpus.len() as u64, self.gpus.error()),
-            Err(error) => (0, Some(error)),
+            Err(error) => (0, Some(error.to_string())),
         };
         api::Status {
             schema: SCHEMA,
@@ -81,7 +81,8 @@ impl Control {
 
     async fn gpus(&self) -> Result<api::Gpus, Refused> {
         let gpus = self.gpus.fresh().await;
-        let gpus = gpus.map_err(|error| Refused(StatusCode::SERVICE_UNAVAILABLE, error))?;
+        let gpus =
+            gpus.map_err(|error| Refused(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
         Ok(api::Gpus { schema: SCHEMA, gpus })
     }
 

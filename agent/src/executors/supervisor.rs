@@ -23,6 +23,7 @@ use super::process::{self, Process};
 use super::record::{Attachment, Record};
 use crate::api::ExecutorState;
 use crate::connections::Place;
+use crate::error::Error;
 use crate::peer::{Ends, Peer};
 use crate::refusal::Refusals;
 
@@ -152,7 +153,7 @@ impl Supervisor {
         }
         let process = match self.start(gid).await {
             Ok(process) => process,
-            Err(reason) => return self.died(None, &reason),
+            Err(error) => return self.died(None, &error.to_string()),
         };
         let ready = Instant::now();
         {
@@ -207,29 +208,32 @@ impl Supervisor {
     }
 
     /// Starts the executor and waits until it is ready.
-    async fn start(&mut self, gid: u32) -> Result<Process, String> {
+    async fn start(&mut self, gid: u32) -> Result<Process, Error> {
         let settings = self.settings.borrow().clone();
         let timeout = settings.executor_start_timeout;
         let starting = self.spawn_and_wait(gid, settings);
         let mut stop = self.stop.clone();
         tokio::select! {
             started = tokio::time::timeout(timeout, starting) => started.unwrap_or_else(|_| {
-                Err(format!("not ready within {timeout:?} (executor.start_timeout)"))
+                let reason = format!("not ready within {timeout:?} (executor.start_timeout)");
+                Err(Error::Failed(reason))
             }),
             Ok(stop) = stop.wait_for(Option::is_some) => {
-                Err(stop.as_ref().map(|stop| stop.reason.clone()).unwrap_or_default())
+                let reason = stop.as_ref().map(|stop| stop.reason.clone());
+                Err(Error::Refused(reason.unwrap_or_default()))
             }
         }
     }
 
-    async fn spawn_and_wait(&self, gid: u32, settings: Arc<Settings>) -> Result<Process, String> {
+    async fn spawn_and_wait(&self, gid: u32, settings: Arc<Settings>) -> Result<Process, Error> {
         let uid = self.uid;
-        let account = process::blocking(move || Account::look_up(uid, gid))
-            .await
-            .map_err(|error| format!("cannot look up the groups of user {uid}: {error}"))?;
+        let account =
+            process::blocking(move || Account::look_up(uid, gid)).await.map_err(|error| {
+                Error::Failed(format!("cannot look up the groups of user {uid}: {error}"))
+            })?;
         let mut process = Process::spawn(&self.id, account, &settings)
             .await
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| Error::Failed(error.to_string()))?;
         self.record().pid = process.pid();
         match process.receive().await {
             Some(FromExecutor::Ready { version }) => {
@@ -238,8 +242,8 @@ impl Supervisor {
                 }
                 Ok(process)
             }
-            Some(message) => Err(format!("it said {message:?} before it was ready")),
-            None => Err(process.end(EXIT).await),
+            Some(message) => Err(Error::Failed(format!("it said {message:?} before it was ready"))),
+            None => Err(Error::Failed(process.end(EXIT).await)),
         }
     }
 

@@ -12,6 +12,8 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 use tracing::debug;
 
+use crate::error::Error;
+
 /// With more processes that hang in the kernel, where SIGKILL doesn't reach them, none is started
 /// any more.
 const MAX_HANGING: usize = 2;
@@ -37,14 +39,14 @@ impl Discovery {
     }
 
     /// Looks once. The error is the driver's own words, or says that it hangs.
-    pub(super) async fn look(&mut self, deadline: Duration) -> Result<Inventory, String> {
+    pub(super) async fn look(&mut self, deadline: Duration) -> Result<Inventory, Error> {
         self.hanging.retain(|group| exists(*group));
         if self.hanging.len() >= MAX_HANGING {
-            return Err(format!(
+            return Err(Error::Refused(format!(
                 "{} earlier looks hang in the driver and can't be killed: see dmesg for NVRM and \
                  Xid; the node needs a restart",
                 self.hanging.len()
-            ));
+            )));
         }
         let mut child = command(&self.program)
             .args(["--format", "json", "--deadline"])
@@ -56,10 +58,10 @@ impl Discovery {
         let group = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         let looked = match timeout(deadline + GRACE, output(&mut child)).await {
             Ok(Ok((status, stdout, stderr))) => understand(status, &stdout, &stderr),
-            Ok(Err(error)) => Err(format!("creel-discovery: {error}")),
-            Err(_) => Err(format!(
+            Ok(Err(error)) => Err(Error::Failed(format!("creel-discovery: {error}"))),
+            Err(_) => Err(Error::Failed(format!(
                 "creel-discovery did not answer within {deadline:?} (discovery.deadline)"
-            )),
+            ))),
         };
         if looked.is_err() {
             let _ = child.start_kill();
@@ -80,8 +82,8 @@ pub(super) fn command(program: &Path) -> Command {
     command
 }
 
-pub(super) fn cannot_start(program: &Path, error: &io::Error) -> String {
-    format!("cannot start {}: {error}", program.display())
+pub(super) fn cannot_start(program: &Path, error: &io::Error) -> Error {
+    Error::Failed(format!("cannot start {}: {error}", program.display()))
 }
 
 fn exists(group: Pid) -> bool {
@@ -110,21 +112,22 @@ async fn read(from: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn understand(status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Result<Inventory, String> {
+fn understand(status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Result<Inventory, Error> {
     let said = String::from_utf8_lossy(stderr);
     let said = said.trim();
     if !status.success() {
-        return Err(if said.is_empty() {
+        return Err(Error::Failed(if said.is_empty() {
             format!("creel-discovery: {status}")
         } else {
             said.to_owned()
-        });
+        }));
     }
     if !said.is_empty() {
         debug!("{said}");
     }
-    Inventory::from_json(&String::from_utf8_lossy(stdout))
-        .map_err(|error| format!("creel-discovery and creeld don't belong together: {error}"))
+    Inventory::from_json(&String::from_utf8_lossy(stdout)).map_err(|error| {
+        Error::Failed(format!("creel-discovery and creeld don't belong together: {error}"))
+    })
 }
 
 #[cfg(test)]
@@ -150,7 +153,7 @@ pub(super) mod tests {
         path
     }
 
-    async fn look(text: &str, deadline: Duration) -> Result<Inventory, String> {
+    async fn look(text: &str, deadline: Duration) -> Result<Inventory, Error> {
         let dir = tempfile::tempdir().unwrap();
         Discovery::new(script(dir.path(), text)).look(deadline).await
     }
@@ -166,12 +169,13 @@ pub(super) mod tests {
     #[tokio::test]
     async fn an_error_is_the_drivers_own() {
         let error = look("echo Driver/library version mismatch >&2; exit 1", LONG).await;
-        assert_eq!(error.unwrap_err(), "Driver/library version mismatch");
-        let error = look("kill -9 $$", LONG).await.unwrap_err();
+        assert_eq!(error.unwrap_err().to_string(), "Driver/library version mismatch");
+        let error = look("kill -9 $$", LONG).await.unwrap_err().to_string();
         assert!(error.contains("signal: 9"), "{error}");
-        let error = look("echo '{\"schema\":99}'", LONG).await.unwrap_err();
+        let error = look("echo '{\"schema\":99}'", LONG).await.unwrap_err().to_string();
         assert!(error.contains("99"), "{error}");
-        let gone = Discovery::new("/no/such/program".into()).look(LONG).await.unwrap_err();
+        let gone =
+            Discovery::new("/no/such/program".into()).look(LONG).await.unwrap_err().to_string();
         assert!(gone.contains("/no/such/program"), "{gone}");
     }
 
@@ -183,11 +187,11 @@ pub(super) mod tests {
         let mut discovery = Discovery::new(script(dir.path(), hang));
         let started = Instant::now();
         for _ in 0..MAX_HANGING {
-            let error = discovery.look(Duration::from_millis(50)).await.unwrap_err();
+            let error = discovery.look(Duration::from_millis(50)).await.unwrap_err().to_string();
             assert!(error.contains("50ms"), "{error}");
         }
         assert_eq!(discovery.hanging.len(), MAX_HANGING);
-        let error = discovery.look(LONG).await.unwrap_err();
+        let error = discovery.look(LONG).await.unwrap_err().to_string();
         assert!(error.contains("hang in the driver"), "{error}");
         assert!(started.elapsed() < LONG);
         for group in &discovery.hanging {

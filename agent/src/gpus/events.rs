@@ -1,6 +1,7 @@
 //! Errors that the driver reports as they happen (Xid), by a child process that listens.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::PoisonError;
@@ -14,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
 use super::{Gpus, discovery};
+use crate::error::Error;
 
 /// The first wait before the child is started again; it doubles.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -66,7 +68,7 @@ enum End {
     /// The child has nothing to listen to.
     Nothing,
     /// It failed.
-    Failed(String),
+    Failed(Error),
 }
 
 /// Listens for ever, while there are GPUs.
@@ -94,11 +96,11 @@ pub(super) async fn listen(gpus: Gpus) {
         let started = Instant::now();
         match listen_once(&gpus).await {
             End::Nothing => silent = listening,
-            End::Failed(reason) => {
+            End::Failed(error) => {
                 if started.elapsed() > MAX_WAIT {
                     wait = FIRST_WAIT;
                 }
-                warn!("nobody listens for errors of the GPUs: {reason}; again in {wait:?}");
+                warn!("nobody listens for errors of the GPUs: {error}; again in {wait:?}");
                 sleep(wait).await;
                 wait = (wait * 2).min(MAX_WAIT);
             }
@@ -113,11 +115,12 @@ async fn listen_once(gpus: &Gpus) -> End {
     .await
     {
         Ok(end) => end,
-        Err(reason) => End::Failed(reason),
+        Err(error) => End::Failed(error),
     }
 }
 
-async fn run(program: &Path, mut note: impl FnMut(&XidEvent)) -> Result<End, String> {
+async fn run(program: &Path, mut note: impl FnMut(&XidEvent)) -> Result<End, Error> {
+    let failed = |error: io::Error| Error::Failed(format!("creel-discovery --watch: {error}"));
     // The child ends when its standard input does: with this process, however that ends.
     let mut child = discovery::command(program)
         .arg("--watch")
@@ -139,23 +142,26 @@ async fn run(program: &Path, mut note: impl FnMut(&XidEvent)) -> Result<End, Str
         loop {
             let mut line = Vec::new();
             let read = (&mut stdout).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await;
-            if read.map_err(|error| error.to_string())? == 0 {
+            if read.map_err(failed)? == 0 {
                 break;
             }
             match serde_json::from_slice(&line) {
                 Ok(event) => note(&event),
-                Err(error) => return Err(format!("creel-discovery said no event: {error}")),
+                Err(error) => {
+                    let reason = format!("creel-discovery said no event: {error}");
+                    return Err(Error::Failed(reason));
+                }
             }
         }
     }
-    let status = child.wait().await.map_err(|error| error.to_string())?;
+    let status = child.wait().await.map_err(failed)?;
     let said = said.await.unwrap_or_default();
     let said = said.trim();
     if status.success() {
         debug!("no errors of GPUs to listen for: {said}");
         Ok(End::Nothing)
     } else {
-        Err(format!("creel-discovery --watch ended ({status}): {said}"))
+        Err(Error::Failed(format!("creel-discovery --watch ended ({status}): {said}")))
     }
 }
 
@@ -190,7 +196,7 @@ mod tests {
         let program =
             script(dir.path(), &format!("echo '{line}'; echo '{line}'; echo gone >&2; exit 1"));
         let end = run(&program, |event| events.push(event.clone())).await;
-        assert!(matches!(end, Err(reason) if reason.ends_with("gone")));
+        assert!(matches!(end, Err(error) if error.to_string().ends_with("gone")));
         assert_eq!(events.len(), 2);
         let program = script(dir.path(), "echo 'no driver' >&2");
         let end = run(&program, |_| panic!("no event")).await;

@@ -22,6 +22,7 @@ use tracing::{info, warn};
 
 use self::discovery::Discovery;
 use self::events::Faults;
+use crate::error::Error;
 use crate::{api, programs};
 
 /// A look at the GPUs that is not older needs no new one.
@@ -80,21 +81,21 @@ impl Gpus {
     }
 
     /// The GPUs as they were seen last, without waiting for the driver.
-    pub async fn known(&self) -> Result<Vec<api::Gpu>, String> {
+    pub async fn known(&self) -> Result<Vec<api::Gpu>, Error> {
         let mut seen = self.shared.seen.subscribe();
         let first = tokio::time::timeout(FIRST_LOOK, seen.wait_for(Option::is_some)).await;
         match first {
             Ok(Ok(seen)) => self.view(seen.as_ref()),
-            _ => Err("the first look at the GPUs has not ended yet".to_owned()),
+            _ => Err(Error::Refused("the first look at the GPUs has not ended yet".to_owned())),
         }
     }
 
     /// The GPUs as they are; waits for the driver for `discovery.deadline` at the most.
-    pub async fn fresh(&self) -> Result<Vec<api::Gpu>, String> {
+    pub async fn fresh(&self) -> Result<Vec<api::Gpu>, Error> {
         let gpus = self.clone();
         // It goes on when who asked has gone.
         let look = tokio::spawn(async move { gpus.look(FRESH).await });
-        look.await.map_err(|error| error.to_string())?;
+        look.await.map_err(|error| Error::Failed(error.to_string()))?;
         self.view(self.shared.seen.borrow().as_ref())
     }
 
@@ -103,10 +104,12 @@ impl Gpus {
         self.shared.seen.borrow().as_ref().and_then(|seen| seen.error.clone())
     }
 
-    fn view(&self, seen: Option<&Seen>) -> Result<Vec<api::Gpu>, String> {
-        let Some(seen) = seen else { return Err("nobody has looked at the GPUs yet".to_owned()) };
+    fn view(&self, seen: Option<&Seen>) -> Result<Vec<api::Gpu>, Error> {
+        let Some(seen) = seen else {
+            return Err(Error::Refused("nobody has looked at the GPUs yet".to_owned()));
+        };
         let Some(inventory) = &seen.inventory else {
-            return Err(seen.error.clone().unwrap_or_default());
+            return Err(Error::Failed(seen.error.clone().unwrap_or_default()));
         };
         let stale = seen.error.as_ref().map(|error| {
             let age = seen.inventory_at.elapsed().as_secs();
@@ -146,7 +149,7 @@ impl Gpus {
                 at,
                 inventory: before.as_ref().and_then(|seen| seen.inventory.clone()),
                 inventory_at: before.as_ref().map_or(at, |seen| seen.inventory_at),
-                error: Some(error),
+                error: Some(error.to_string()),
             },
         };
         log_change(before.as_ref(), &seen);
@@ -208,7 +211,7 @@ mod tests {
     async fn without_any_answer_there_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let gpus = gpus(script(dir.path(), "echo broken >&2; exit 1"));
-        assert_eq!(gpus.fresh().await.unwrap_err(), "broken");
-        assert_eq!(gpus.known().await.unwrap_err(), "broken");
+        assert_eq!(gpus.fresh().await.unwrap_err().to_string(), "broken");
+        assert_eq!(gpus.known().await.unwrap_err().to_string(), "broken");
     }
 }
