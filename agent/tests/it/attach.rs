@@ -88,6 +88,21 @@ fn a_limit_is_a_limit() {
 }
 
 #[test]
+fn one_user_leaves_places_to_others() {
+    if !is_root("one_user_leaves_places_to_others") {
+        return;
+    }
+    let node = Node::new();
+    let agent = node.start_with(&["--set", "agent.max_attachments=4"]);
+    let _own: Vec<_> = (0..3).map(|_| agent.attach()).collect();
+    let (code, message) = agent.call();
+    assert_eq!(code, tonic::Code::ResourceExhausted as u32);
+    assert!(message.contains("3 of one user"), "{message}");
+    let mut theirs = agent.peer(54_321, "creel.sock", "hold");
+    assert_eq!(line(&mut theirs.stdout), "hello");
+}
+
+#[test]
 fn an_executor_is_its_user() {
     if !is_root("an_executor_is_its_user") {
         return;
