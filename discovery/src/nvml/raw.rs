@@ -3,6 +3,8 @@
 //! The functions come from the library that is loaded, through `nvml-wrapper-sys`, and have the
 //! signatures of `nvml.h`. A handle is that of a [`Device`], so it is valid as long as the value.
 
+#![allow(unsafe_code)]
+
 use std::ffi::{CStr, c_uint};
 
 use nvml_wrapper::Device;

@@ -1,7 +1,8 @@
 //! DataFusion, as an executor uses it.
 //!
 //! - [`Engine`]: what the sessions of an executor share: memory pool, spill directory, threads.
-//! - [`session`]: what a connection has of its own: tables, options, prepared statements.
+//! - [`session`]: what a connection has of its own: tables, options, prepared statements;
+//!   [`traffic`]: what it did so far.
 //! - [`syntax`]: from text to a statement, within limits.
 //! - [`statement`]: which statements a client may run, and what each is.
 //! - [`files`]: tables by path, as `FROM 'dir/*.parquet'`.
@@ -18,6 +19,7 @@ pub mod result;
 pub mod session;
 pub mod statement;
 pub mod syntax;
+pub mod traffic;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -35,7 +37,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use self::queries::Queries;
-use self::session::{Session, Traffic};
+use self::session::Session;
+use self::traffic::Traffic;
 use crate::error::Result;
 
 /// Consumers that an out-of-memory error names.

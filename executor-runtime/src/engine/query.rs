@@ -23,7 +23,7 @@ use tokio::task::AbortHandle;
 use super::Engine;
 use super::failure;
 use super::result::ResultSchema;
-use super::session::Traffic;
+use super::traffic::Traffic;
 use crate::error::{ExecutorError, Result};
 
 /// Batches that wait for the network.

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use creel_settings::{SETTINGS, Scope, Settings};
-use creel_wire::{Attach, AttachmentReport};
+use creel_wire::Attach;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, DynamicFileCatalog, MemoryCatalogProvider,
@@ -23,46 +22,9 @@ use super::files::PathTables;
 use super::query::{Batches, Query};
 use super::result::ResultSchema;
 use super::statement::Statement;
+use super::traffic::Traffic;
 use super::{Engine, partitions, syntax};
 use crate::error::{ExecutorError, Result};
-
-/// What a connection did so far.
-pub struct Traffic {
-    attachment: u64,
-    queries: AtomicU64,
-    bytes_sent: AtomicU64,
-}
-
-impl Traffic {
-    /// Nothing yet.
-    pub fn new(attachment: u64) -> Self {
-        Self { attachment, queries: AtomicU64::new(0), bytes_sent: AtomicU64::new(0) }
-    }
-
-    /// The attachment's number.
-    pub fn attachment(&self) -> u64 {
-        self.attachment
-    }
-
-    /// Counts a statement.
-    pub fn count_query(&self) {
-        self.queries.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts bytes of results.
-    pub fn count_bytes(&self, bytes: u64) {
-        self.bytes_sent.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// All of it.
-    pub fn report(&self) -> AttachmentReport {
-        AttachmentReport {
-            attachment: self.attachment,
-            queries: self.queries.load(Ordering::Relaxed),
-            bytes_sent: self.bytes_sent.load(Ordering::Relaxed),
-        }
-    }
-}
 
 /// A connection's session. Clones are the same session.
 #[derive(Clone)]

@@ -26,6 +26,8 @@
 //! - [`error`]: what is wrong with a description of a node.
 //! - `nvml`: the C functions.
 
+#![allow(unsafe_code)]
+
 pub mod code;
 pub mod error;
 pub mod fault;
