@@ -225,10 +225,10 @@ mod tests {
         let (_keep, mut receiver) = open(other).unwrap();
         let reason = "x".repeat(5 << 20);
         let sent = FromExecutor::Failed { reason };
-        let (sending, received) =
+        let (outcome, arrived) =
             tokio::join!(sender.send(&sent, None), receiver.receive::<FromExecutor>());
-        sending.unwrap();
-        assert_eq!(received.unwrap(), Some(sent));
+        outcome.unwrap();
+        assert_eq!(arrived.unwrap(), Some(sent));
     }
 
     #[tokio::test]
