@@ -222,7 +222,9 @@ async fn unwound<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(ExecutorError::Broken(text.unwrap_or("without a word").to_owned()))
+        let text = text.unwrap_or("without a word").to_owned();
+        tracing::error!("a query panicked: {text}");
+        Err(ExecutorError::Broken(text))
     })
 }
 
