@@ -17,6 +17,7 @@
 //! Root, the agent's own user and members of `agent.group` see and manage everything; anybody
 //! else sees the node and what is their own.
 
+pub use creel_discovery::{Health, HealthState};
 use serde::{Deserialize, Serialize};
 
 /// The version of this API's formats; a change that breaks a reader raises it.
@@ -132,25 +133,6 @@ pub struct MigSlice {
     pub profile: Option<String>,
     /// Bytes of device memory.
     pub memory_total: Option<u64>,
-}
-
-/// Whether a GPU is fit for use.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Health {
-    /// Fit or not.
-    pub state: HealthState,
-    /// Why not.
-    pub reasons: Vec<String>,
-}
-
-/// Fit or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HealthState {
-    /// Fit for use.
-    Healthy,
-    /// Not fit: lost, or with an error that only a reset ends.
-    Unhealthy,
 }
 
 /// The executors.

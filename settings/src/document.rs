@@ -108,9 +108,15 @@ mod tests {
     use super::*;
     use crate::{Settings, file};
 
+    /// The crate's directory, asked for when the test runs: one target directory may serve several
+    /// clones, and what was compiled in one of them must not look into another.
+    fn manifest_dir() -> std::ffi::OsString {
+        std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests")
+    }
+
     /// Compares a checked-in file with what it is to be; with `UPDATE_EXPECT` set, writes it.
     fn checked_in(path: &str, expected: &str) {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+        let path = Path::new(&manifest_dir()).join("..").join(path);
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, expected).unwrap();

@@ -1,6 +1,6 @@
 //! GPUs as the control API shows them.
 
-use creel_discovery::{Gpu, HealthState, Inventory, Slice};
+use creel_discovery::{Gpu, Inventory, Slice};
 
 use super::events::Faults;
 use crate::api;
@@ -42,12 +42,11 @@ fn slice(slice: &Slice) -> api::MigSlice {
 }
 
 fn health(gpu: &Gpu, faults: &Faults, stale: Option<&str>) -> api::Health {
-    let mut reasons = gpu.health.reasons.clone();
-    reasons.extend(faults.of(gpu).cloned());
-    reasons.extend(stale.map(str::to_owned));
-    let healthy = gpu.health.state == HealthState::Healthy && reasons.is_empty();
-    let fitness = if healthy { api::HealthState::Healthy } else { api::HealthState::Unhealthy };
-    api::Health { state: fitness, reasons }
+    let mut health = gpu.health.clone();
+    for reason in faults.of(gpu).cloned().chain(stale.map(str::to_owned)) {
+        health.add(reason);
+    }
+    health
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl Node {
         let dir = tempfile::Builder::new().prefix("creel").tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let node = Self { dir, mode };
-        let double = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/executor.py");
+        let double = Path::new(&manifest_dir()).join("tests/it/executor.py");
         let python = python();
         node.program(
             "executor",
@@ -209,7 +209,7 @@ impl Agent<'_> {
 
     /// A client that is another process; see `peer.py`.
     pub(crate) fn peer(&self, uid: u32, socket: &str, action: &str) -> Peer {
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/peer.py");
+        let program = Path::new(&manifest_dir()).join("tests/it/peer.py");
         let mut child = Command::new(python())
             .arg(program)
             .arg(uid.to_string())
@@ -312,4 +312,10 @@ fn call(stream: UnixStream) -> (u32, String) {
         let status = tonic::Status::from_header_map(response.headers()).unwrap();
         (status.code() as u32, status.message().to_owned())
     })
+}
+
+/// The crate's directory, asked for when the test runs: one target directory may serve several
+/// clones, and what was compiled in one of them must not look into another.
+fn manifest_dir() -> std::ffi::OsString {
+    std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests")
 }

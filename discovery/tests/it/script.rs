@@ -9,8 +9,14 @@ use crate::node::{DISCOVERY, TestNode, text};
 
 const LINE: &str = "{\"name\": \"gpu\", \"addresses\":[\"0\",\"1\"]}\n";
 
+/// The crate's directory, asked for when the test runs: one target directory may serve several
+/// clones, and what was compiled in one of them must not look into another.
+fn manifest_dir() -> std::ffi::OsString {
+    std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests")
+}
+
 fn shipped(directory: &Path) -> PathBuf {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/getGpusResources.sh");
+    let script = Path::new(&manifest_dir()).join("../scripts/getGpusResources.sh");
     let copy = directory.join("getGpusResources.sh");
     fs::copy(script, &copy).unwrap();
     copy

@@ -184,9 +184,7 @@ async fn table(
 ) -> Result<Arc<dyn TableProvider>> {
     let named = Path::new(name);
     let Some(first) = urls.first().cloned() else { return Err(cannot_read(named, "no file")) };
-    let store = state.runtime_env().object_store(&first).map_err(|_| {
-        cannot_read(named, format!("there is no reader for {}:// here", first.scheme()))
-    })?;
+    let store = state.runtime_env().object_store(&first)?;
     let format = format_of(state, store.as_ref(), named, &urls).await?;
     let factory = state
         .get_file_format_factory(&format)

@@ -73,16 +73,18 @@ impl Queries {
 
     /// Ends a query; false if it doesn't run.
     pub fn cancel(&self, id: &str, reason: &str) -> bool {
-        let running = self.running.lock().unwrap();
-        let query = running.values().find(|query| query.id() == id);
-        query.inspect(|query| query.end(Outcome::Cancelled(reason.to_owned()))).is_some()
+        self.cancel_where(reason, |query| query.id() == id)
     }
 
     /// Ends a query if it is that attachment's; false if it isn't, or doesn't run.
     pub fn cancel_own(&self, id: &str, attachment: u64, reason: &str) -> bool {
-        let own = |query: &&Arc<Query>| query.id() == id && query.attachment() == attachment;
-        let found = self.running.lock().unwrap().values().find(own).cloned();
-        found.inspect(|query| query.end(Outcome::Cancelled(reason.to_owned()))).is_some()
+        self.cancel_where(reason, |query| query.id() == id && query.attachment() == attachment)
+    }
+
+    fn cancel_where(&self, reason: &str, wanted: impl Fn(&Query) -> bool) -> bool {
+        let running = self.running.lock().unwrap();
+        let query = running.values().find(|query| wanted(query));
+        query.inspect(|query| query.end(Outcome::Cancelled(reason.to_owned()))).is_some()
     }
 
     /// Takes no new queries, waits for the running ones, and ends those that run at the deadline.
