@@ -8,11 +8,12 @@
 //! - [`files`]: tables by path, as `FROM 'dir/*.parquet'`.
 //! - [`query`]: a running query; [`queries`]: all of them.
 //! - [`result`]: the shape of results; [`failure`]: the words of errors.
-//! - [`memory`]: how much memory there is to share.
+//! - [`memory`]: how much memory there is to share; `pool`: how it is shared.
 
 pub mod failure;
 pub mod files;
 pub mod memory;
+mod pool;
 pub mod queries;
 pub mod query;
 pub mod result;
@@ -29,13 +30,14 @@ use std::sync::{Arc, Mutex};
 use creel_settings::Settings;
 use creel_wire::{Attach, AttachmentReport, MemoryReport, Report, Start};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
+use self::pool::QueryPool;
 use self::queries::Queries;
 use self::session::Session;
 use self::traffic::Traffic;
@@ -68,7 +70,7 @@ impl Engine {
     pub fn new(start: &Start, settings: Settings, threads: usize, handle: Handle) -> Result<Self> {
         let memory_limit = settings.executor_memory.of(memory::total());
         let spill_limit = settings.executor_spill_max_bytes.0;
-        let pool = FairSpillPool::new(usize::try_from(memory_limit).unwrap_or(usize::MAX));
+        let pool = QueryPool::new(usize::try_from(memory_limit).unwrap_or(usize::MAX));
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::new(TrackConsumersPool::new(pool, NAMED_CONSUMERS)))
             .with_disk_manager_builder(disk(&start.spill_dir, spill_limit))
