@@ -22,6 +22,7 @@ use crate::logging::Log;
 use crate::peer::Looks;
 use crate::run_dir::RunDir;
 use crate::socket::Socket;
+use crate::state_dir::StateDir;
 use crate::{data, service};
 
 /// How the daemon is started.
@@ -41,8 +42,12 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let log = Log::start(settings.agent_log_format, &settings.agent_log_level)?;
     let run_dir = RunDir::resolve(options.run_dir.clone())?;
     make(run_dir.path())?;
+    let state_dir = StateDir::resolve(&settings.agent_state_dir)?;
     let _lock = Lock::take(run_dir.path())?;
     raise_descriptor_limit();
+    if let Err(error) = state_dir.make() {
+        warn!("nothing outlives the agent: {error}");
+    }
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -34,6 +34,23 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
+    /// Nothing names a state directory.
+    #[error(
+        "there is no state directory: set agent.state_dir, or the environment variable \
+         XDG_STATE_HOME or HOME"
+    )]
+    NoStateDir,
+    /// The state directory can't be made or used.
+    #[error(
+        "cannot use the state directory {}: {source}; choose another one with agent.state_dir",
+        path.display()
+    )]
+    StateDir {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
     /// Another agent has the run directory.
     #[error(
         "the run directory {} belongs to another agent, {holder}: stop that one, or choose \

@@ -20,7 +20,7 @@
 //!
 //! The daemon, from the outside in:
 //! - [`daemon`]: start, reload, drain, end. [`lock`]: one agent per run directory. [`logging`],
-//!   [`service`] (systemd), [`socket`], [`run_dir`].
+//!   [`service`] (systemd), [`socket`], [`run_dir`], [`state_dir`].
 //! - [`data`]: connections of clients. [`peer`]: who they are. [`refusal`]: how some are turned
 //!   away. [`connections`]: how many there may be.
 //! - [`executors`]: the processes that serve them.
@@ -49,3 +49,4 @@ pub mod refusal;
 pub mod run_dir;
 pub mod service;
 pub mod socket;
+pub mod state_dir;

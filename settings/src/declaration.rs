@@ -129,6 +129,8 @@ settings! {
     Node "agent.log_level" agent_log_level: String = "info";
     /// How long running queries may take to end when the agent stops.
     Node "agent.drain_timeout" agent_drain_timeout: Duration = "30s";
+    /// Where the agent keeps what outlives it; empty means /var/lib/creel, or for others than root $XDG_STATE_HOME/creel or ~/.local/state/creel.
+    Node "agent.state_dir" agent_state_dir: PathBuf = "";
     /// Connections to the executors at one time; one user may have three quarters of them.
     Node "agent.max_attachments" agent_max_attachments: usize = "4096", "connections" in 1..=1_000_000;
 

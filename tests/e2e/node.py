@@ -36,6 +36,7 @@ class Node:
         self.environment = os.environ | {
             "PATH": f"{BINARIES}:{os.environ['PATH']}",
             "CREEL_RUN_DIR": str(self.run_dir),
+            "CREEL_AGENT_STATE_DIR": str(self.directory / "state"),
         }
         self.binaries = BINARIES
         self.uid = uid

@@ -83,6 +83,8 @@ impl Node {
             .arg(self.path("run"))
             .args(["--log-level", "info,creel_agent=debug", "--set"])
             .arg(format!("executor.spill_dir={}", self.path("spill").display()))
+            .arg("--set")
+            .arg(format!("agent.state_dir={}", self.path("state").display()))
             .env("CREEL_EXECUTOR", self.path("executor"))
             .env("CREEL_DISCOVERY", self.path("discovery"))
             .stdin(Stdio::null());
@@ -108,9 +110,11 @@ impl Node {
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_creeld")).arg(&program).status();
         assert!(copied.unwrap().success());
         let uid = uid.to_string();
-        let run = self.path("run");
-        fs::create_dir(&run).unwrap();
-        std::os::unix::fs::chown(&run, uid.parse().ok(), None).unwrap();
+        for name in ["run", "state"] {
+            let directory = self.path(name);
+            fs::create_dir(&directory).unwrap();
+            std::os::unix::fs::chown(&directory, uid.parse().ok(), None).unwrap();
+        }
         let plain = self.command_of(&program);
         let mut command = Command::new("setpriv");
         command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "--"]);
