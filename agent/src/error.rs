@@ -85,6 +85,9 @@ pub enum Error {
     /// The settings are wrong.
     #[error(transparent)]
     Settings(#[from] creel_settings::Error),
+    /// YARN's files are not as they have to be.
+    #[error(transparent)]
+    Yarn(#[from] creel_yarn::Error),
 
     /// Nobody answers on the agent's socket.
     #[error(

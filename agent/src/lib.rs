@@ -26,6 +26,7 @@
 //! - [`executors`]: the processes that serve them.
 //! - [`gpus`]: the node's GPUs and their health.
 //! - [`control`]: the API of [`api`].
+//! - [`yarn`]: the cluster that the node belongs to.
 //!
 //! The command line: [`cli`], which asks through [`client`]. [`doctor`]: what is wrong with a node.
 
@@ -50,3 +51,4 @@ pub mod run_dir;
 pub mod service;
 pub mod socket;
 pub mod state_dir;
+pub mod yarn;

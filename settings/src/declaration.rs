@@ -163,6 +163,23 @@ settings! {
     Node "sql.max_statement_bytes" sql_max_statement_bytes: Size = "2 MiB";
     /// How deep a statement may nest; a chain of OR or UNION is as deep as it is long.
     Node "sql.max_depth" sql_max_depth: usize = "2000", "levels" in 50..=100_000;
+
+    /// Whether the agent keeps YARN's configuration files as GPUs need them.
+    Node "yarn.manage" yarn_manage: bool = "false";
+    /// Hadoop's configuration directory; empty means that it is looked for.
+    Node "yarn.conf_dir" yarn_conf_dir: PathBuf = "";
+    /// Roles whose entries the agent keeps: rm, nm, client or all, separated by commas.
+    Node "yarn.roles" yarn_roles: String = "nm,client";
+    /// Directory of the nvidia-smi that NodeManagers ask; empty means the one that came with the agent.
+    Node "yarn.nvidia_smi_dir" yarn_nvidia_smi_dir: PathBuf = "";
+    /// GPUs that a container may ask for, in the whole cluster; 0 leaves that to YARN.
+    Node "yarn.max_gpus_per_container" yarn_max_gpus_per_container: usize = "0", "GPUs" in 0..=1024;
+    /// Whether the agent restarts the NodeManager when its files have changed.
+    Node "yarn.restart_nodemanager" yarn_restart_nodemanager: bool = "false";
+    /// The NodeManager's systemd unit; empty means that it is looked for.
+    Node "yarn.nodemanager_unit" yarn_nodemanager_unit: String = "";
+    /// Whether the agent tells the ResourceManager when fewer GPUs are fit for use.
+    Node "yarn.update_resource" yarn_update_resource: bool = "false";
 }
 
 /// The setting of that name.

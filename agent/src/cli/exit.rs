@@ -14,6 +14,8 @@
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
+use creel_yarn::error::Kind;
+
 use crate::error::Error;
 
 /// The exit code of a command that ended so.
@@ -29,6 +31,13 @@ fn number(error: &Error) -> u8 {
         Error::NotAllowed(_) => 4,
         Error::NotFound(_) => 5,
         Error::Refused(_) => 6,
+        Error::Yarn(error) => match error.kind() {
+            Kind::Usage => 2,
+            Kind::NotAllowed => 4,
+            Kind::NotFound => 5,
+            Kind::Refused => 6,
+            Kind::Failed => 1,
+        },
         Error::Interrupted => 130,
         _ => 1,
     }

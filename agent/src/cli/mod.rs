@@ -3,7 +3,7 @@
 //! ```text
 //!   creel status, gpus, …, queries cancel ──▶ client ──HTTP/JSON──▶ agent.sock   (creeld)
 //!   creel sql, explain ──▶ sql::flight ──Arrow Flight SQL──▶ creel.sock   (creel-executor)
-//!   creel config, doctor, version, completions      need no agent
+//!   creel config, doctor, yarn, version, completions      need no agent
 //! ```
 //!
 //! Results go to standard output, everything else to standard error. With `--json` a command
@@ -20,6 +20,7 @@ mod queries;
 mod sql;
 mod stdout;
 mod version;
+mod yarn;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -85,6 +86,11 @@ enum Command {
     },
     /// Look for what is wrong on this node
     Doctor,
+    /// Bring YARN to this node's GPUs
+    Yarn {
+        #[command(subcommand)]
+        action: yarn::Action,
+    },
     /// Show the versions of this program and of the agent
     Version,
     /// Print completions for a shell
@@ -132,6 +138,9 @@ async fn run_async(cli: &Cli) -> Result<(), Error> {
     if let Command::Doctor = cli.command {
         return doctor::run(cli.run_dir.clone(), cli.config.clone(), cli.json).await;
     }
+    if let Command::Yarn { action } = &cli.command {
+        return yarn::run(action, cli.config.clone(), cli.json);
+    }
     let run_dir = RunDir::resolve(cli.run_dir.clone());
     if let Command::Version = cli.command {
         return version::run(run_dir.ok(), cli.json).await;
@@ -149,6 +158,7 @@ async fn run_async(cli: &Cli) -> Result<(), Error> {
         Command::Explain(arguments) => sql::explain(arguments, &run_dir, cli.json).await,
         Command::Config { .. }
         | Command::Doctor
+        | Command::Yarn { .. }
         | Command::Version
         | Command::Completions { .. } => {
             unreachable!("handled before")
