@@ -3,7 +3,9 @@
 #   --conf spark.executor.resource.gpu.discoveryScript=/usr/libexec/creel/getGpusResources.sh
 # or, shipped with the job: --files getGpusResources.sh and discoveryScript=./getGpusResources.sh
 #
-# Prints one line, {"name": "gpu", "addresses":["0","1"]}. Needs creel-discovery on the node: at
+# Prints one line, {"name": "gpu", "addresses":["0","1"]}; with the argument --address uuid, or with
+# CREEL_ADDRESS=uuid (spark.executorEnv.CREEL_ADDRESS: Spark gives the script no arguments), UUIDs as
+# CUDA_VISIBLE_DEVICES takes them. Other arguments go to creel-discovery as well. Needs creel-discovery on the node: at
 # $CREEL_DISCOVERY, on the PATH, beside this script, or where the package puts it.
 set -eu
 
@@ -14,7 +16,7 @@ fail() {
 
 if [ -n "${CREEL_DISCOVERY:-}" ]; then
 	[ -x "$CREEL_DISCOVERY" ] || fail "CREEL_DISCOVERY=$CREEL_DISCOVERY is not a program"
-	exec "$CREEL_DISCOVERY" --format spark
+	exec "$CREEL_DISCOVERY" --format spark "$@"
 fi
 
 # One on the PATH first; `command -v` prints nothing where there is none.
@@ -26,7 +28,7 @@ for program in \
 	/usr/local/bin/creel-discovery \
 	/opt/creel/bin/creel-discovery; do
 	if [ -f "$program" ] && [ -x "$program" ]; then
-		exec "$program" --format spark
+		exec "$program" --format spark "$@"
 	fi
 done
 

@@ -32,6 +32,6 @@ pub mod inventory;
 pub mod nvml;
 
 pub use error::Error;
-pub use format::Format;
+pub use format::{Address, Format};
 pub use health::{Health, HealthState};
 pub use inventory::{Gpu, Inventory, Problem, Slice, Unit};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use creel_discovery::nvml::{self, Unwatched};
-use creel_discovery::{Error, Format, deadline};
+use creel_discovery::{Address, Error, Format, deadline};
 
 /// Prints the node's NVIDIA GPUs, as the driver (NVML) knows them.
 ///
@@ -18,6 +18,10 @@ struct Cli {
     /// How to print them.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+
+    /// What Spark is to call the GPUs.
+    #[arg(long, value_enum, default_value_t, env = "CREEL_ADDRESS")]
+    address: Address,
 
     /// How long to wait for the driver: seconds, or with a unit (10s, 500ms).
     #[arg(long, default_value = "10s", value_parser = duration)]
@@ -58,7 +62,7 @@ fn main() -> ExitCode {
     let result = match (cli.in_process, cli.watch) {
         (true, watch) => {
             deadline::end_with_parent();
-            if watch { watch_here() } else { print_here(cli.format) }
+            if watch { watch_here() } else { print_here(&cli) }
         }
         (false, true) => deadline::relay(child().arg("--watch")),
         (false, false) => print_by_child(&cli),
@@ -77,9 +81,9 @@ fn child() -> Command {
 }
 
 fn print_by_child(cli: &Cli) -> Result<i32, Error> {
-    let format = cli.format.to_possible_value();
-    let format = format.as_ref().map_or("", |value| value.get_name());
-    let output = deadline::run(child().args(["--format", format]), cli.deadline)?;
+    let mut child = child();
+    child.args(["--format", &name(&cli.format), "--address", &name(&cli.address)]);
+    let output = deadline::run(&mut child, cli.deadline)?;
     io::stderr().write_all(&output.stderr).ok();
     if output.status.success() {
         print(&output.stdout)?;
@@ -87,12 +91,16 @@ fn print_by_child(cli: &Cli) -> Result<i32, Error> {
     Ok(output.status.code().unwrap_or(1))
 }
 
-fn print_here(format: Format) -> Result<i32, Error> {
+fn name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+fn print_here(cli: &Cli) -> Result<i32, Error> {
     let inventory = nvml::read()?;
     if inventory.driver.is_none() {
         no_driver();
     }
-    print(format.text(&inventory).as_bytes())?;
+    print(cli.format.text(&inventory, cli.address).as_bytes())?;
     Ok(0)
 }
 

@@ -5,6 +5,7 @@ pub mod nvidia_smi;
 pub mod spark;
 pub mod table;
 
+pub use self::spark::Address;
 use crate::Inventory;
 
 /// A format.
@@ -22,10 +23,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// The text of an inventory, with its last line's end.
-    pub fn text(self, inventory: &Inventory) -> String {
+    /// The text of an inventory, with its last line's end. The addresses are Spark's.
+    pub fn text(self, inventory: &Inventory, address: Address) -> String {
         match self {
-            Self::Spark => spark::text(inventory),
+            Self::Spark => spark::text(inventory, address),
             Self::Json => json::text(inventory),
             Self::Table => table::text(inventory),
             Self::NvidiaSmi => nvidia_smi::text(inventory),

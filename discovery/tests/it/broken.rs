@@ -200,6 +200,7 @@ fn nobody_who_reads_is_no_crash() {
 fn wrong_usage_is_2() {
     for arguments in [
         &["--format", "yaml"][..],
+        &["--address", "name"],
         &["--deadline", "0"],
         &["--deadline", "-1s"],
         &["--deadline", "10 parsecs"],

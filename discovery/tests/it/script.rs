@@ -48,6 +48,24 @@ fn the_binary_is_found_where_it_may_be() {
 }
 
 #[test]
+fn uuids_are_asked_for_by_argument_or_variable() {
+    let node = TestNode::of(&["a100:1,mig=1x3g.20gb", "h200:1"]);
+    let directory = tempfile::tempdir().unwrap();
+    let script = shipped(directory.path());
+    let inventory = node.inventory();
+    let uuids: Vec<_> = inventory.units().map(|unit| unit.uuid().unwrap()).collect();
+    let line = format!("{{\"name\": \"gpu\", \"addresses\":[\"{}\"]}}\n", uuids.join("\",\""));
+    assert!(uuids[0].starts_with("MIG-") && uuids[1].starts_with("GPU-"), "{uuids:?}");
+
+    let mut by_argument = Command::new(&script);
+    by_argument.env("CREEL_DISCOVERY", DISCOVERY).args(["--address", "uuid"]);
+    assert_eq!(text(&run(by_argument, &node).stdout), line);
+    let mut by_variable = Command::new(&script);
+    by_variable.env("CREEL_DISCOVERY", DISCOVERY).env("CREEL_ADDRESS", "uuid");
+    assert_eq!(text(&run(by_variable, &node).stdout), line);
+}
+
+#[test]
 fn what_to_install_is_said() {
     let node = TestNode::of(&["h200:2"]);
     let directory = tempfile::tempdir().unwrap();
