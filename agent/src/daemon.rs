@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use crate::control::{self, Control};
+use crate::data::{self, Doorman};
 use crate::error::Error;
 use crate::executors::Executors;
 use crate::gpus::Gpus;
@@ -21,9 +22,9 @@ use crate::lock::Lock;
 use crate::logging::Log;
 use crate::peer::Looks;
 use crate::run_dir::RunDir;
+use crate::service;
 use crate::socket::Socket;
 use crate::state_dir::StateDir;
-use crate::{data, service};
 
 /// How the daemon is started.
 #[derive(Clone, Debug, Default)]
@@ -73,14 +74,15 @@ async fn live(
         .map_err(|source| Error::System { what: "watch processes", source })?;
     let executors = Arc::new(executors);
     let gpus = Gpus::start(watched.clone());
-    let control = Arc::new(Control::new(watched, Arc::clone(&executors), gpus));
+    let control = Arc::new(Control::new(watched.clone(), Arc::clone(&executors), gpus.clone()));
 
     let agent_socket = Socket::bind(run_dir.agent_socket())?;
     let data_socket = Socket::bind(run_dir.data_socket())?;
     let looks = Looks::default();
     let controlling =
         tokio::spawn(control::serve(agent_socket, Arc::clone(&control), looks.clone()));
-    let accepting = tokio::spawn(data::serve(data_socket, Arc::clone(&executors), looks));
+    let doorman = Doorman { executors: Arc::clone(&executors), gpus, settings: watched, looks };
+    let accepting = tokio::spawn(data::serve_all(data_socket, run_dir.clone(), doorman));
     control.ready.store(true, Ordering::Relaxed);
     service::ready();
     info!(

@@ -46,7 +46,7 @@ pub enum ToExecutor {
 pub struct Start {
     /// The executor's id, as `cpu-1000`.
     pub id: String,
-    /// The device that it computes on: `cpu`.
+    /// The device that it computes on: `cpu`, or the UUID of a GPU or MIG slice.
     pub device: String,
     /// Where it may spill; exists, belongs to the executor's user, and is empty.
     pub spill_dir: PathBuf,

@@ -1,12 +1,13 @@
 //! The executors: which one serves a connection, and what becomes of both.
 //!
 //! ```text
-//!  Executors ── cpu-1000 ─▶ Supervisor ◀─ Record: state, attachments
-//!      │                       │  ▲
-//!   attach,                 Process: creel-executor, its channel, standard error, spill
-//!   report, cancel
+//!  Executors ── cpu-1000, GPU-…-1000 ─▶ Supervisor ◀─ Record: state, attachments
+//!      │                                  │  ▲
+//!   attach, report,            Process: creel-executor, its channel, standard error, spill
+//!   cancel, end_on
 //! ```
 //!
+//! - `device`: what an executor computes on.
 //! - `supervisor`: starts, watches, restarts and ends one executor.
 //! - `process`: its process; `stderr` is what it writes, `spill` where it spills, and
 //!   `account` whom it becomes.
@@ -15,6 +16,7 @@
 
 mod account;
 mod backoff;
+mod device;
 mod goaway;
 mod process;
 mod record;
@@ -22,7 +24,8 @@ mod spill;
 mod stderr;
 mod supervisor;
 
-pub(crate) use spill::base as spill_base;
+pub use self::device::Device;
+pub(crate) use self::spill::base as spill_base;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -46,9 +49,6 @@ use crate::connections::{Connections, Place};
 use crate::peer::{Ends, Peer};
 use crate::refusal::Refusals;
 
-/// The device of an executor without a GPU.
-pub(crate) const CPU: &str = "cpu";
-
 /// What an executor may take to answer a question before it is left out.
 const ANSWER: Duration = Duration::from_secs(1);
 
@@ -66,6 +66,7 @@ pub struct Executors {
 
 #[derive(Debug)]
 struct Handle {
+    device: Device,
     uid: u32,
     record: Arc<Mutex<Record>>,
     commands: mpsc::UnboundedSender<Command>,
@@ -124,8 +125,14 @@ impl Executors {
         self.refusals.answer(stream, uid, Code::Unavailable, reason);
     }
 
-    /// Hands a connection to the executor of its peer, or refuses it.
-    pub fn attach(&self, stream: tokio::net::UnixStream, peer: Peer, place: Place) {
+    /// Hands a connection to the executor of its peer on that device, or refuses it.
+    pub fn attach(
+        &self,
+        stream: tokio::net::UnixStream,
+        peer: Peer,
+        place: Place,
+        device: &Device,
+    ) {
         let uid = peer.uid;
         if self.own_uid != 0 && uid != self.own_uid {
             let reason = format!(
@@ -141,7 +148,7 @@ impl Executors {
             Err(error) => return error!("a connection could not be handed over: {error}"),
         };
         let attach = Command::Attach(Connection { stream, peer, place });
-        let refused = self.commands_of(uid).send(attach).err();
+        let refused = self.commands_of(device, uid).send(attach).err();
         if let Some(mpsc::error::SendError(Command::Attach(connection))) = refused {
             let reason = "the agent stops; try again when it runs".to_owned();
             refuse(&self.refusals, connection.stream, uid, Code::Unavailable, reason);
@@ -149,14 +156,15 @@ impl Executors {
     }
 
     /// The way to the supervisor of a user's executor, which is made if there is none.
-    fn commands_of(&self, uid: u32) -> mpsc::UnboundedSender<Command> {
-        let id = format!("{CPU}-{uid}");
+    fn commands_of(&self, device: &Device, uid: u32) -> mpsc::UnboundedSender<Command> {
+        let id = device.executor(uid);
         let mut by_id = self.by_id();
         let handle = by_id.entry(id.clone()).or_insert_with(|| {
             let (commands, receiver) = mpsc::unbounded_channel();
             let record = Arc::new(Mutex::new(Record::default()));
             let supervisor = Supervisor {
                 id,
+                device: device.clone(),
                 uid,
                 settings: self.settings.clone(),
                 refusals: self.refusals.clone(),
@@ -169,9 +177,24 @@ impl Executors {
                 backoff: Backoff::default(),
             };
             tokio::spawn(supervisor.run());
-            Handle { uid, record, commands }
+            Handle { device: device.clone(), uid, record, commands }
         });
         handle.commands.clone()
+    }
+
+    /// Refuses a connection with that status and reason.
+    pub fn refuse(&self, stream: tokio::net::UnixStream, uid: u32, code: Code, reason: String) {
+        self.refusals.answer(stream, uid, code, reason);
+    }
+
+    /// Ends the executors on a device, but for those of the user that may keep theirs.
+    pub fn end_on(&self, device: &Device, keep: Option<u32>, reason: &str) {
+        for handle in self.by_id().values() {
+            if handle.device == *device && keep != Some(handle.uid) {
+                // One that has ended needs no telling.
+                let _ = handle.commands.send(Command::End(reason.to_owned()));
+            }
+        }
     }
 
     /// The executors of the users that `seen` accepts, as they stand now.
@@ -180,14 +203,15 @@ impl Executors {
             let by_id = self.by_id();
             let seen = by_id.iter().filter(|(_, handle)| seen(handle.uid));
             seen.map(|(id, handle)| {
-                (id.clone(), handle.uid, Arc::clone(&handle.record), handle.commands.clone())
+                let (record, commands) = (Arc::clone(&handle.record), handle.commands.clone());
+                (id.clone(), handle.device.clone(), handle.uid, record, commands)
             })
             .collect()
         };
-        let listed = asked.into_iter().map(|(id, uid, record, commands)| async move {
+        let listed = asked.into_iter().map(|(id, device, uid, record, commands)| async move {
             let runs = lock(&record).answers();
             let report = if runs { ask(&commands, Command::Report).await } else { None };
-            listed(&id, uid, &lock(&record), report)
+            listed(&id, &device, uid, &lock(&record), report)
         });
         join_all(listed).await.into_iter().flatten().collect()
     }
@@ -228,7 +252,13 @@ async fn ask<T>(
     tokio::time::timeout(ANSWER, answer).await.ok()?.ok()
 }
 
-fn listed(id: &str, uid: u32, record: &Record, report: Option<Report>) -> Option<Listed> {
+fn listed(
+    id: &str,
+    device: &Device,
+    uid: u32,
+    record: &Record,
+    report: Option<Report>,
+) -> Option<Listed> {
     let state = record.state(Instant::now())?;
     let (memory, connections, queries) = match report {
         Some(report) => (Some(report.memory), report.attachments, report.queries),
@@ -236,7 +266,7 @@ fn listed(id: &str, uid: u32, record: &Record, report: Option<Report>) -> Option
     };
     let executor = api::Executor {
         id: id.to_owned(),
-        device: CPU.to_owned(),
+        device: device.name().to_owned(),
         uid,
         pid: record.pid,
         state,

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::account::Account;
+use super::device::Device;
 use super::spill::{self, SpillDir};
 use super::stderr::Stderr;
 use crate::programs;
@@ -50,8 +51,13 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts the executor of a user; it is not ready yet.
-    pub(super) async fn spawn(id: &str, account: Account, settings: &Settings) -> io::Result<Self> {
+    /// Starts the executor of a user on a device; it is not ready yet.
+    pub(super) async fn spawn(
+        id: &str,
+        device: &Device,
+        account: Account,
+        settings: &Settings,
+    ) -> io::Result<Self> {
         let base = spill::base(settings);
         let (spill, account) = {
             let id = id.to_owned();
@@ -74,7 +80,7 @@ impl Process {
         command
             .args(identity(&account))
             .env_clear()
-            .envs(environment(account.home))
+            .envs(environment(account.home, device))
             .current_dir("/")
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
@@ -104,7 +110,7 @@ impl Process {
         let process = Self { child, receiver, outbox, writing, stderr, spill, failure: None };
         process.send(ToExecutor::Start(Start {
             id: id.to_owned(),
-            device: super::CPU.to_owned(),
+            device: device.name().to_owned(),
             spill_dir: process.spill.path().to_owned(),
             settings: settings.to_map(),
         }));
@@ -202,7 +208,7 @@ fn identity(account: &Account) -> Vec<String> {
     arguments
 }
 
-fn environment(home: PathBuf) -> Vec<(OsString, OsString)> {
+fn environment(home: PathBuf, device: &Device) -> Vec<(OsString, OsString)> {
     let inherited = std::env::vars_os().filter(|(name, _)| {
         name.to_str().is_some_and(|name| {
             INHERITED.contains(&name)
@@ -210,7 +216,12 @@ fn environment(home: PathBuf) -> Vec<(OsString, OsString)> {
         })
     });
     let (purge, delay) = PURGE_DELAY;
-    let own = [(OsString::from("HOME"), home.into_os_string()), (purge.into(), delay.into())];
+    let own = [
+        (OsString::from("HOME"), home.into_os_string()),
+        (purge.into(), delay.into()),
+        // Over what the agent itself was started with.
+        ("CUDA_VISIBLE_DEVICES".into(), device.visible().into()),
+    ];
     inherited.chain(own).collect()
 }
 
@@ -273,9 +284,12 @@ mod tests {
 
     #[test]
     fn little_of_the_environment_is_passed_on() {
-        let environment = environment(PathBuf::from("/home/ann"));
+        let gpu = Device::Gpu("GPU-1".to_owned());
+        let environment = environment(PathBuf::from("/home/ann"), &gpu);
         assert!(environment.iter().any(|(name, value)| name == "HOME" && value == "/home/ann"));
         assert!(environment.iter().any(|(name, _)| name == "PATH"));
         assert!(!environment.iter().any(|(name, _)| name == "CARGO_MANIFEST_DIR"));
+        let visible = environment.iter().rfind(|(name, _)| name == "CUDA_VISIBLE_DEVICES");
+        assert_eq!(visible.map(|(_, value)| value), Some(&"GPU-1".into()));
     }
 }

@@ -11,6 +11,7 @@ use rustix::fs::{FlockOperation, OFlags};
 use tracing::{info, warn};
 
 use super::account::Account;
+use super::device::Device;
 
 /// Names that are tried: an earlier agent's process may have had the same number.
 const MAX_TRIES: usize = 1000;
@@ -96,12 +97,9 @@ pub(super) fn sweep(base: &Path) {
 /// Whether a name is of the form that [`SpillDir::create`] gives: `cpu-1000.4711-0`.
 fn is_spill_dir(name: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let pair = |text: &str, device: fn(&str) -> bool| {
-        text.rsplit_once('-').is_some_and(|(first, last)| device(first) && number(last))
-    };
     name.rsplit_once('.').is_some_and(|(executor, run)| {
-        pair(executor, |device| device == super::CPU)
-            && pair(run, |pid| pid.bytes().all(|byte| byte.is_ascii_digit()))
+        let run = run.split_once('-');
+        Device::is_executor(executor) && run.is_some_and(|(pid, nth)| number(pid) && number(nth))
     })
 }
 
@@ -179,13 +177,16 @@ mod tests {
     fn a_sweep_takes_what_is_left_over_and_nothing_else() {
         let base = tempfile::tempdir().unwrap();
         let live = SpillDir::create(base.path(), "cpu-7", &own()).unwrap();
-        for name in ["cpu-1000.12-3", "cpu-1000.12-3.bak", "photos", "cpu-a.1-1", "cpu-1"] {
+        for name in
+            ["cpu-1000.12-3", "MIG-a-b-7.12-0", "cpu-1000.12-3.bak", "photos", "cpu-a.1-1", "cpu-1"]
+        {
             fs::create_dir(base.path().join(name)).unwrap();
         }
         let elsewhere = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), base.path().join("cpu-1000.12-4")).unwrap();
         sweep(base.path());
         assert!(!base.path().join("cpu-1000.12-3").exists());
+        assert!(!base.path().join("MIG-a-b-7.12-0").exists());
         assert!(live.path().exists() && elsewhere.path().exists());
         for name in ["cpu-1000.12-3.bak", "photos", "cpu-a.1-1", "cpu-1"] {
             assert!(base.path().join(name).exists(), "{name}");

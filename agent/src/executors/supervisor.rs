@@ -18,6 +18,7 @@ use tracing::{debug, info, warn};
 
 use super::account::Account;
 use super::backoff::Backoff;
+use super::device::Device;
 use super::goaway;
 use super::process::{self, Process};
 use super::record::{Attachment, Record};
@@ -55,6 +56,8 @@ pub(super) enum Command {
     Report(oneshot::Sender<Report>),
     /// Somebody wants a query to end; the answer is whether there is such a query.
     Cancel { query: String, reason: String, found: oneshot::Sender<bool> },
+    /// The device is somebody else's from now on: the executor ends, and says why.
+    End(String),
 }
 
 /// The agent stops.
@@ -75,6 +78,7 @@ enum End {
 /// The supervisor of one executor, which it outlives.
 pub(super) struct Supervisor {
     pub(super) id: String,
+    pub(super) device: Device,
     pub(super) uid: u32,
     pub(super) settings: watch::Receiver<Arc<Settings>>,
     pub(super) refusals: Refusals,
@@ -134,8 +138,11 @@ impl Supervisor {
             tokio::select! {
                 command = self.commands.recv() => match command? {
                     Command::Attach(connection) => return Some(connection),
-                    // Without an executor there is nothing to report, cancel or detach.
-                    Command::Report(_) | Command::Cancel { .. } | Command::PeerEnded(_) => {}
+                    // Without an executor there is nothing to report, cancel, detach or end.
+                    Command::Report(_)
+                    | Command::Cancel { .. }
+                    | Command::PeerEnded(_)
+                    | Command::End(_) => {}
                 },
                 _ = self.stop.changed() => {}
             }
@@ -231,7 +238,7 @@ impl Supervisor {
             process::blocking(move || Account::look_up(uid, gid)).await.map_err(|error| {
                 Error::Failed(format!("cannot look up the groups of user {uid}: {error}"))
             })?;
-        let mut process = Process::spawn(&self.id, account, &settings)
+        let mut process = Process::spawn(&self.id, &self.device, account, &settings)
             .await
             .map_err(|error| Error::Failed(error.to_string()))?;
         self.record().pid = process.pid();
@@ -284,6 +291,10 @@ impl Supervisor {
                     Command::Cancel { query, reason, found } => {
                         asked.cancel(&process, query, reason, found);
                     }
+                    Command::End(reason) if ending.is_none() => {
+                        ending = Some(self.drain(&process, reason, Duration::ZERO));
+                    }
+                    Command::End(_) => {}
                 },
                 stop = stopped(&mut self.stop), if ending.is_none() => {
                     ending = Some(self.drain(&process, stop.reason, stop.patience));

@@ -46,6 +46,28 @@ struct Shared {
     faults: Mutex<Faults>,
 }
 
+/// Something that can be given to one user alone: a whole GPU or a MIG slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// Place among the node's units, from 0: its address for Spark.
+    pub address: u32,
+    /// `GPU-…` or `MIG-…`; absent where the driver doesn't say.
+    pub uuid: Option<String>,
+    /// Whether it may be given to anybody.
+    pub usable: bool,
+}
+
+/// Tells of looks at the GPUs.
+#[derive(Debug)]
+pub struct Looked(watch::Receiver<Option<Seen>>);
+
+impl Looked {
+    /// Waits for the next look; `false` when there will be none.
+    pub async fn next(&mut self) -> bool {
+        self.0.changed().await.is_ok()
+    }
+}
+
 /// What the last look brought.
 #[derive(Clone, Debug)]
 struct Seen {
@@ -97,6 +119,31 @@ impl Gpus {
         let look = tokio::spawn(async move { gpus.look(FRESH).await });
         look.await.map_err(|error| Error::Failed(error.to_string()))?;
         self.view(self.shared.seen.borrow().as_ref())
+    }
+
+    /// What can be given to users, as it was seen last, without waiting for the driver.
+    pub async fn units(&self) -> Result<Vec<Unit>, Error> {
+        let usable: Vec<bool> = self
+            .known()
+            .await?
+            .iter()
+            .map(|gpu| gpu.health.state == api::HealthState::Healthy)
+            .collect();
+        let seen = self.shared.seen.borrow();
+        let inventory = seen.as_ref().and_then(|seen| seen.inventory.as_deref());
+        let units = inventory.into_iter().flat_map(Inventory::units);
+        Ok(units
+            .map(|unit| Unit {
+                address: unit.address,
+                uuid: unit.uuid().map(str::to_owned),
+                usable: usable.get(unit.gpu.index as usize).is_some_and(|usable| *usable),
+            })
+            .collect())
+    }
+
+    /// Tells of every look from now on.
+    pub fn looked(&self) -> Looked {
+        Looked(self.shared.seen.subscribe())
     }
 
     /// Why the last look failed, if it did.

@@ -3,5 +3,6 @@
 mod attach;
 mod control;
 mod crash;
+mod doors;
 mod life;
 mod node;

@@ -57,8 +57,32 @@ impl Node {
             "executor",
             &format!("MODE={mode} exec {} {} \"$@\"", python.display(), double.display()),
         );
-        node.program("discovery", r#"echo '{"schema":1,"driver":null,"gpus":[]}'"#);
+        node.gpus(0);
         node
+    }
+
+    /// Makes it a node of so many healthy GPUs: `GPU-0`, `GPU-1`, …
+    pub(crate) fn gpus(&self, count: u32) {
+        let driver = creel_discovery::inventory::Driver {
+            library: "libnvidia-ml.so.1".to_owned(),
+            version: Some("580.95.05".to_owned()),
+            cuda: Some("13.0".to_owned()),
+            nvml: None,
+            problems: Vec::new(),
+        };
+        let gpu = |index| creel_discovery::Gpu {
+            index,
+            uuid: Some(format!("GPU-{index}")),
+            minor: Some(index),
+            ..creel_discovery::Gpu::default()
+        };
+        let inventory = creel_discovery::Inventory {
+            driver: (count > 0).then_some(driver),
+            gpus: (0..count).map(gpu).collect(),
+            ..creel_discovery::Inventory::empty()
+        };
+        let json = serde_json::to_string(&inventory).unwrap();
+        self.program("discovery", &format!("[ \"$1\" = --watch ] || echo '{json}'"));
     }
 
     fn program(&self, name: &str, script: &str) {
@@ -184,7 +208,12 @@ impl Agent<'_> {
 
     /// A gRPC call, and its status and message.
     pub(crate) fn call(&self) -> (u32, String) {
-        call(self.connect())
+        self.call_at("creel.sock")
+    }
+
+    /// A gRPC call over that socket, and its status and message.
+    pub(crate) fn call_at(&self, socket: &str) -> (u32, String) {
+        call(UnixStream::connect(self.socket(socket)).unwrap())
     }
 
     /// What the control API answers.
