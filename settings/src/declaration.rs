@@ -152,7 +152,7 @@ settings! {
     /// How long an executor may take to start.
     Node "executor.start_timeout" executor_start_timeout: Duration = "30s", at least 100 ms;
 
-    /// Whether a user who is in no container may use a GPU that nobody holds; without effect until executors compute on GPUs.
+    /// Whether a user who is in no container may use a GPU that nobody holds.
     Node "gpu.unleased" gpu_unleased: Unleased = "deny";
 
     /// Rows of a batch, at the most.
