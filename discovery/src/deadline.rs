@@ -17,12 +17,21 @@ use crate::Error;
 
 /// Runs a command to its end, or gives up on it at the deadline. Its output is complete or none.
 pub fn run(command: &mut Command, deadline: Duration) -> Result<Output, Error> {
+    run_or(command, deadline, kill)
+}
+
+/// As [`run`], but a command that isn't done at the deadline goes on, and nobody reads its output.
+pub fn run_on(command: &mut Command, deadline: Duration) -> Result<Output, Error> {
+    run_or(command, deadline, |_| ())
+}
+
+fn run_or(command: &mut Command, deadline: Duration, late: fn(Pid)) -> Result<Output, Error> {
     let child = spawn(command, Stdio::null())?;
     let pid = Pid::from_child(&child);
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(child.wait_with_output()));
     let Ok(output) = receiver.recv_timeout(deadline) else {
-        kill(pid);
+        late(pid);
         return Err(Error::Hung { deadline });
     };
     let output = output.map_err(Error::Spawn)?;

@@ -1,6 +1,7 @@
 //! What can go wrong.
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -63,6 +64,33 @@ pub enum Error {
     Schema {
         /// The version found.
         found: u32,
+    },
+    /// A snapshot can't be read or written.
+    #[error("the snapshot {}: {reason}", path.display())]
+    Snapshot {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The process that asks the driver says why there is no answer.
+    #[error("{0}")]
+    Child(String),
+    /// The driver's nvidia-smi can't be started.
+    #[error("can't start {}: {source}", program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// There is no nvidia-smi of the driver.
+    #[error(
+        "there is no nvidia-smi of the NVIDIA driver on this node: looked in {looked}; this one, of Creel, answers -q -x, -L and --query-gpu=… --format=csv"
+    )]
+    NoNvidiaSmi {
+        /// Where it was looked for.
+        looked: String,
     },
     /// The answer can't be written.
     #[error("can't write the answer: {0}")]

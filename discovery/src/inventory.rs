@@ -122,6 +122,8 @@ pub struct Slice {
     pub gpu_instance: Option<u32>,
     /// Id of the compute instance in it.
     pub compute_instance: Option<u32>,
+    /// Minor number of the device below `/dev/nvidia-caps` that gives access to the GPU instance.
+    pub access_minor: Option<u32>,
     /// Streaming multiprocessors.
     pub multiprocessors: Option<u32>,
     /// Its part of the device memory.
@@ -319,6 +321,7 @@ pub(crate) mod tests {
             profile: Some("3g.20gb".to_owned()),
             gpu_instance: Some(index + 1),
             compute_instance: Some(0),
+            access_minor: Some(9 * (index + 1) + 3),
             multiprocessors: Some(42),
             memory: Memory {
                 total: Some(20 * gib),

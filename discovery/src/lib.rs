@@ -20,6 +20,8 @@
 //! - [`health`]: which errors make a GPU unfit for use.
 //! - [`event`]: errors as they happen (Xid).
 //! - [`mod@format`]: Spark's, YARN's and people's formats.
+//! - [`snapshot`]: the inventory in a file, for those who can't wait.
+//! - [`nvidia_smi`]: answering from it in nvidia-smi's place.
 //! - [`deadline`]: running a child process that may never end.
 //! - [`error`]: what can go wrong.
 
@@ -29,9 +31,12 @@ pub mod event;
 pub mod format;
 pub mod health;
 pub mod inventory;
+pub mod nvidia_smi;
 pub mod nvml;
+pub mod snapshot;
 
 pub use error::Error;
 pub use format::{Address, Format};
 pub use health::{Health, HealthState};
 pub use inventory::{Gpu, Inventory, Problem, Slice, Unit};
+pub use snapshot::Snapshot;

@@ -1,12 +1,13 @@
 //! Prints the node's GPUs.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use creel_discovery::nvml::{self, Unwatched};
-use creel_discovery::{Address, Error, Format, deadline};
+use creel_discovery::{Address, Error, Format, Inventory, deadline, nvidia_smi};
 
 /// Prints the node's NVIDIA GPUs, as the driver (NVML) knows them.
 ///
@@ -35,6 +36,10 @@ struct Cli {
     /// Ask the driver in this process, without a deadline.
     #[arg(long, hide = true)]
     in_process: bool,
+
+    /// Also when nobody waits any more, and keep the answer there as a snapshot.
+    #[arg(long, hide = true, requires = "in_process")]
+    keep: Option<PathBuf>,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -58,14 +63,24 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    if arguments.next().is_some_and(|name| nvidia_smi::is_meant(&name)) {
+        // Not a return: threads may still wait for what never comes.
+        std::process::exit(nvidia_smi::run(&arguments.collect::<Vec<_>>()));
+    }
     let cli = Cli::parse();
-    let result = match (cli.in_process, cli.watch) {
-        (true, watch) => {
+    let result = match (cli.in_process, cli.watch, &cli.keep) {
+        (true, _, Some(directory)) => nvidia_smi::keep(directory, |found| print_here(&cli, found)),
+        (true, watch, None) => {
             deadline::end_with_parent();
-            if watch { watch_here() } else { print_here(&cli) }
+            if watch {
+                watch_here()
+            } else {
+                nvml::read().and_then(|found| print_here(&cli, &found))
+            }
         }
-        (false, true) => deadline::relay(child().arg("--watch")),
-        (false, false) => print_by_child(&cli),
+        (false, true, _) => deadline::relay(child().arg("--watch")),
+        (false, false, _) => print_by_child(&cli),
     };
     // Not a return: threads may still wait for what never comes.
     std::process::exit(result.unwrap_or_else(|error| {
@@ -95,12 +110,11 @@ fn name(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-fn print_here(cli: &Cli) -> Result<i32, Error> {
-    let inventory = nvml::read()?;
+fn print_here(cli: &Cli, inventory: &Inventory) -> Result<i32, Error> {
     if inventory.driver.is_none() {
         no_driver();
     }
-    print(cli.format.text(&inventory, cli.address).as_bytes())?;
+    print(cli.format.text(inventory, cli.address).as_bytes())?;
     Ok(0)
 }
 

@@ -1,12 +1,12 @@
 //! The formats of an inventory. Each gives all of its text at once: nothing is ever half printed.
 
 pub mod json;
-pub mod nvidia_smi;
 pub mod spark;
 pub mod table;
 
 pub use self::spark::Address;
 use crate::Inventory;
+use crate::nvidia_smi::{self, View};
 
 /// A format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -29,7 +29,7 @@ impl Format {
             Self::Spark => spark::text(inventory, address),
             Self::Json => json::text(inventory),
             Self::Table => table::text(inventory),
-            Self::NvidiaSmi => nvidia_smi::text(inventory),
+            Self::NvidiaSmi => nvidia_smi::xml::text(&View::of_inventory(inventory)),
         }
     }
 }

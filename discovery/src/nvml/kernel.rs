@@ -1,5 +1,6 @@
 //! What the kernel says of the driver, without NVML.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 /// The version of the driver that is loaded.
@@ -17,6 +18,23 @@ pub(super) fn pci_bus_ids() -> Vec<String> {
     ids
 }
 
+/// Minor numbers of the devices that give access to the GPU instances of the GPU with that minor
+/// number, by the instances' ids. (MIG user guide, "Device Nodes and Capabilities": lines as
+/// `gpu0/gi1/access 12`.)
+pub(super) fn access_minors(gpu: u32) -> BTreeMap<u32, u32> {
+    let text = fs::read_to_string("/proc/driver/nvidia-caps/mig-minors").unwrap_or_default();
+    access_minors_in(&text, gpu)
+}
+
+fn access_minors_in(text: &str, gpu: u32) -> BTreeMap<u32, u32> {
+    let start = format!("gpu{gpu}/gi");
+    let one = |line: &str| {
+        let (instance, minor) = line.strip_prefix(&start)?.split_once("/access ")?;
+        Some((instance.parse().ok()?, minor.trim().parse().ok()?))
+    };
+    text.lines().filter_map(one).collect()
+}
+
 /// `0000:3b:00.0` is `00000000:3B:00.0` to NVML.
 fn as_nvml_writes_it(name: &str) -> Option<String> {
     let (domain, rest) = name.split_once(':')?;
@@ -27,6 +45,15 @@ fn as_nvml_writes_it(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn access_is_that_of_a_gpu_instance() {
+        let text = "config 1\nmonitor 2\ngpu0/gi0/access 3\ngpu0/gi0/ci0/access 4\n\
+            gpu0/gi13/access 120\ngpu1/gi0/access 138\ngpu10/gi1/access 1500\ngpu0/gi2/access x\n";
+        assert_eq!(access_minors_in(text, 0), BTreeMap::from([(0, 3), (13, 120)]));
+        assert_eq!(access_minors_in(text, 1), BTreeMap::from([(0, 138)]));
+        assert!(access_minors_in("", 0).is_empty());
+    }
 
     #[test]
     fn names_become_nvmls() {

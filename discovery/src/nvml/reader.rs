@@ -225,6 +225,13 @@ fn mig(answers: &mut Answers<'_>, device: &Device<'_>) -> Mig {
             }
         }
     }
+    if let Some(minor) = device.minor_number().ok().filter(|_| !slices.is_empty()) {
+        let minors = kernel::access_minors(minor);
+        for slice in &mut slices {
+            let of = |instance| minors.get(&instance).copied();
+            slice.access_minor = slice.gpu_instance.and_then(of);
+        }
+    }
     Mig { enabled: Some(enabled), pending: Some(mode.pending == 1), slices }
 }
 
@@ -238,6 +245,7 @@ fn slice(answers: &mut Answers<'_>, device: &Device<'_>, index: u32) -> Slice {
         profile: name.and_then(|name| Some(name.rsplit_once(" MIG ")?.1.to_owned())),
         gpu_instance: answers.take("mig gpu_instance", raw::gpu_instance(device)),
         compute_instance: answers.take("mig compute_instance", raw::compute_instance(device)),
+        access_minor: None,
         multiprocessors: attributes.map(|attributes| attributes.multiprocessor_count),
         memory: memory(answers, device),
     }

@@ -6,7 +6,7 @@ use quick_xml::events::Event;
 use crate::node::{TestNode, text};
 
 /// Every text of a document with the path of its element, as `nvidia_smi_log/gpu/uuid`.
-fn xml(document: &str) -> Vec<(String, String)> {
+pub(crate) fn xml(document: &str) -> Vec<(String, String)> {
     let mut reader = Reader::from_str(document);
     let mut path: Vec<String> = Vec::new();
     let mut texts = Vec::new();
@@ -27,7 +27,7 @@ fn xml(document: &str) -> Vec<(String, String)> {
     texts
 }
 
-fn values<'a>(texts: &'a [(String, String)], path: &str) -> Vec<&'a str> {
+pub(crate) fn values<'a>(texts: &'a [(String, String)], path: &str) -> Vec<&'a str> {
     texts.iter().filter(|(at, _)| at == path).map(|(_, text)| text.as_str()).collect()
 }
 
@@ -49,23 +49,23 @@ fn yarn_gets_its_xml() {
     let texts = xml(&document);
     let gpu = |path: &str| values(&texts, &format!("nvidia_smi_log/gpu/{path}"));
     assert_eq!(values(&texts, "nvidia_smi_log/driver_version"), ["580.95.05"]);
-    assert_eq!(values(&texts, "nvidia_smi_log/attached_gpus"), ["2"]);
-    assert_eq!(gpu("product_name"), ["NVIDIA A100-SXM4-40GB", "NVIDIA H200"]);
-    assert_eq!(gpu("minor_number"), ["0", "1"]);
-    assert_eq!(gpu("mig_mode/current_mig"), ["Enabled", "Disabled"]);
-    assert_eq!(gpu("fb_memory_usage/total"), ["40960 MiB", "143771 MiB"]);
-    assert_eq!(gpu("fb_memory_usage/used"), ["0 MiB", "3 MiB"]);
-    assert_eq!(gpu("fb_memory_usage/free"), ["40377 MiB", "143168 MiB"]);
-    assert_eq!(gpu("utilization/gpu_util"), ["N/A", "0 %"]);
-    assert_eq!(gpu("temperature/gpu_temp"), ["30 C", "30 C"]);
-    assert_eq!(gpu("temperature/gpu_temp_max_threshold"), ["92 C", "95 C"]);
-    assert_eq!(gpu("mig_devices/mig_device/index"), ["0", "1", "2", "3"]);
-    assert_eq!(gpu("mig_devices/mig_device/gpu_instance_id"), ["3", "4", "5", "13"]);
+    assert_eq!(values(&texts, "nvidia_smi_log/attached_gpus"), ["5"]);
+    let slice = |profile: &str| format!("NVIDIA A100-SXM4-40GB MIG {profile}");
+    let (two, one) = (slice("2g.10gb"), slice("1g.5gb"));
+    assert_eq!(gpu("product_name"), [&two, &two, &two, &one, "NVIDIA H200"]);
+    let inventory = node.inventory();
+    let uuids: Vec<_> = inventory.units().map(|unit| unit.uuid().unwrap()).collect();
+    assert_eq!(gpu("uuid"), uuids);
+    assert_eq!(gpu("minor_number"), ["0", "0", "0", "0", "1"]);
+    assert_eq!(gpu("mig_mode/current_mig"), ["N/A", "N/A", "N/A", "N/A", "Disabled"]);
     assert_eq!(
-        gpu("mig_devices/mig_device/fb_memory_usage/total"),
-        ["9984 MiB", "9984 MiB", "9984 MiB", "4864 MiB"]
+        gpu("fb_memory_usage/total"),
+        ["9984 MiB", "9984 MiB", "9984 MiB", "4864 MiB", "143771 MiB"]
     );
-    assert_eq!(gpu("mig_devices"), ["None"]);
+    assert_eq!(gpu("fb_memory_usage/used"), ["0 MiB", "0 MiB", "0 MiB", "0 MiB", "3 MiB"]);
+    assert_eq!(gpu("utilization/gpu_util"), ["N/A", "N/A", "N/A", "N/A", "0 %"]);
+    assert_eq!(gpu("temperature/gpu_temp"), ["30 C"; 5]);
+    assert_eq!(gpu("temperature/gpu_temp_max_threshold"), ["92 C", "92 C", "92 C", "92 C", "95 C"]);
 }
 
 #[test]
