@@ -4,32 +4,11 @@ A test that only asks shares one node with the others of the session. A test tha
 or looks at its numbers takes one of its own, from `start`.
 """
 
-import os
-import sys
-
 import pyarrow
 import pyarrow.parquet
 import pytest
 from flight_sql import Client
 from node import BINARIES, Node
-
-sys.dont_write_bytecode = True
-
-
-def pytest_addoption(parser):
-    parser.addoption("--long", action="store_true", help="also the tests marked long")
-
-
-def pytest_collection_modifyitems(config, items):
-    skips = []
-    if not config.getoption("--long"):
-        skips.append(("long", "only with --long"))
-    if os.geteuid() != 0:
-        skips.append(("root", "needs root"))
-    for item in items:
-        for marker, reason in skips:
-            if item.get_closest_marker(marker):
-                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_configure(config):
