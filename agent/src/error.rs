@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::yarn::rest::Trouble;
+
 /// What failed, on what, why, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -82,6 +84,43 @@ pub enum Error {
         /// Why it failed.
         source: io::Error,
     },
+    /// A daemon of YARN does not answer as it should.
+    #[error("the {daemon} at {url} {trouble}")]
+    YarnDaemon {
+        /// `ResourceManager` or `NodeManager`.
+        daemon: &'static str,
+        /// Its web address.
+        url: String,
+        /// What is wrong.
+        trouble: Trouble,
+    },
+    /// Nobody says where a daemon of YARN is.
+    #[error(
+        "nobody says where the {daemon} is: set {setting}, or see that yarn-site.xml has {key} and \
+         that yarn.conf_dir is its directory"
+    )]
+    YarnAddressUnknown {
+        /// `ResourceManager` or `NodeManager`.
+        daemon: &'static str,
+        /// The setting that can say it.
+        setting: &'static str,
+        /// The property of the Hadoop configuration that says it.
+        key: &'static str,
+    },
+    /// What should be the address of a daemon of YARN is none.
+    #[error("{text:?} is no web address as http://host:port: {reason}")]
+    YarnAddress {
+        /// What stands there.
+        text: String,
+        /// Why it is none.
+        reason: String,
+    },
+    /// A daemon of YARN has its web services on HTTPS alone.
+    #[error(
+        "{0} leads to HTTPS, which creel does not speak: it needs a web address with http:// \
+         (yarn.http.policy HTTP_ONLY or HTTP_AND_HTTPS)"
+    )]
+    YarnHttps(String),
     /// The settings are wrong.
     #[error(transparent)]
     Settings(#[from] creel_settings::Error),

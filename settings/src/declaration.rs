@@ -180,6 +180,10 @@ settings! {
     Node "yarn.nodemanager_unit" yarn_nodemanager_unit: String = "";
     /// Whether the agent tells the ResourceManager when fewer GPUs are fit for use.
     Node "yarn.update_resource" yarn_update_resource: bool = "false";
+    /// Web address of the ResourceManager, as http://rm:8088, or several with commas between them; empty means that of yarn-site.xml.
+    Node "yarn.resourcemanager_url" yarn_resourcemanager_url: String = "";
+    /// Web address of this node's NodeManager, as http://localhost:8042; empty means that of yarn-site.xml.
+    Node "yarn.nodemanager_url" yarn_nodemanager_url: String = "";
 }
 
 /// The setting of that name.

@@ -1,4 +1,5 @@
-//! The real `creeld` with a stand-in for `creel-executor`.
+//! The real `creeld` with a stand-in for `creel-executor`, and the clients of YARN's daemons against
+//! stand-ins of these.
 
 mod attach;
 mod control;
@@ -6,3 +7,5 @@ mod crash;
 mod doors;
 mod life;
 mod node;
+mod rest;
+mod web;
