@@ -64,6 +64,8 @@ pub struct AgentStatus {
     pub ready: bool,
     /// Why discovery could not say what GPUs there are; absent where it could.
     pub gpu_error: Option<String>,
+    /// Why what YARN is shown of the GPUs can't be kept; absent: it is kept.
+    pub snapshot_error: Option<String>,
 }
 
 /// The node's GPUs.
@@ -120,6 +122,8 @@ pub struct Mig {
     pub enabled: Option<bool>,
     /// The slices.
     pub slices: Vec<MigSlice>,
+    /// Why YARN is still shown another layout; absent: it is shown this one.
+    pub waiting: Option<String>,
 }
 
 /// A MIG slice.

@@ -56,7 +56,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         .enable_all()
         .build()
         .map_err(|source| Error::System { what: "start threads", source })?;
-    let outcome = runtime.block_on(live(options, settings, &log, &run_dir));
+    let outcome = runtime.block_on(live(options, settings, &log, &run_dir, &state_dir));
     // A look into `/proc` or at a driver may hang for good.
     runtime.shutdown_background();
     outcome
@@ -67,13 +67,14 @@ async fn live(
     settings: Settings,
     log: &Log,
     run_dir: &RunDir,
+    state_dir: &StateDir,
 ) -> Result<(), Error> {
     let mut signals = Signals::new()?;
     let (settings, watched) = watch::channel(Arc::new(settings));
     let executors = Executors::new(watched.clone())
         .map_err(|source| Error::System { what: "watch processes", source })?;
     let executors = Arc::new(executors);
-    let gpus = Gpus::start(watched.clone());
+    let gpus = Gpus::start(watched.clone(), run_dir, state_dir);
     let control = Arc::new(Control::new(watched.clone(), Arc::clone(&executors), gpus.clone()));
 
     let agent_socket = Socket::bind(run_dir.agent_socket())?;

@@ -249,6 +249,23 @@ pub enum ProcessKind {
     Graphics,
 }
 
+impl Gpu {
+    /// Without what changes all the time: utilisation, temperature, power, memory in use and
+    /// processes.
+    #[must_use]
+    pub fn lasting(mut self) -> Self {
+        let slices = self.mig.slices.iter_mut().map(|slice| &mut slice.memory);
+        for memory in slices.chain([&mut self.memory]) {
+            (memory.used, memory.free) = (None, None);
+        }
+        self.utilization = Utilization::default();
+        self.temperature.gpu = None;
+        self.power.draw = None;
+        self.processes = None;
+        self
+    }
+}
+
 /// Something that can be given to one user alone: a whole GPU or a MIG slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit<'a> {

@@ -21,8 +21,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::inventory::{Inventory, Power, Utilization};
-use crate::{Error, inventory};
+use crate::{Error, Inventory, inventory};
 
 /// The version of the file's format; a change that breaks a reader raises it.
 pub const SCHEMA: u32 = 1;
@@ -109,9 +108,8 @@ impl Snapshot {
     /// Without what changes all the time.
     #[must_use]
     pub fn lasting(mut self) -> Self {
-        for gpu in &mut self.inventory.gpus {
-            forget(gpu);
-        }
+        let gpus = std::mem::take(&mut self.inventory.gpus);
+        self.inventory.gpus = gpus.into_iter().map(inventory::Gpu::lasting).collect();
         self
     }
 
@@ -164,18 +162,6 @@ impl Snapshot {
             let _ = fs::remove_file(&new);
             Error::Snapshot { path: path.clone(), reason: source.to_string() }
         })
-    }
-}
-
-/// Leaves what lasts.
-fn forget(gpu: &mut inventory::Gpu) {
-    gpu.utilization = Utilization::default();
-    gpu.temperature.gpu = None;
-    gpu.power = Power { draw: None, ..gpu.power };
-    gpu.processes = None;
-    let slices = gpu.mig.slices.iter_mut().map(|slice| &mut slice.memory);
-    for memory in slices.chain([&mut gpu.memory]) {
-        (memory.used, memory.free) = (None, None);
     }
 }
 

@@ -39,6 +39,24 @@ choices! {
         Journald = "journald",
     }
 
+    /// Whether a GPU that is unfit for use keeps its place in what YARN is shown.
+    KeepLostGpus {
+        /// Where YARN knows a GPU by its place: with LinuxContainerExecutor.
+        Auto = "auto",
+        /// Yes.
+        Yes = "yes",
+        /// No: it is left out.
+        No = "no",
+    }
+
+    /// What YARN is given as the minor number of a MIG slice.
+    MigMinor {
+        /// That of its GPU.
+        Gpu = "gpu",
+        /// That of its GPU instance's device below `/dev/nvidia-caps`.
+        Capability = "capability",
+    }
+
     /// Whether a user who is in no container may use a GPU that nobody holds.
     Unleased {
         /// No: a lease is needed.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::choice::{LogFormat, Unleased};
+use crate::choice::{KeepLostGpus, LogFormat, MigMinor, Unleased};
 use crate::error::Error;
 use crate::load::Origin;
 use crate::memory::Memory;
@@ -172,6 +172,10 @@ settings! {
     Node "yarn.roles" yarn_roles: String = "nm,client";
     /// Directory of the nvidia-smi that NodeManagers ask; empty means the one that came with the agent.
     Node "yarn.nvidia_smi_dir" yarn_nvidia_smi_dir: PathBuf = "";
+    /// Whether a GPU that is unfit for use keeps its place in what YARN is shown; auto: with LinuxContainerExecutor, which knows GPUs by their place.
+    Node "yarn.keep_lost_gpus" yarn_keep_lost_gpus: KeepLostGpus = "auto";
+    /// Minor number that YARN is given for a MIG slice: its GPU's, or its GPU instance's below /dev/nvidia-caps, for isolation by control groups.
+    Node "yarn.mig_minor" yarn_mig_minor: MigMinor = "gpu";
     /// GPUs that a container may ask for, in the whole cluster; 0 leaves that to YARN.
     Node "yarn.max_gpus_per_container" yarn_max_gpus_per_container: usize = "0", "GPUs" in 0..=1024;
     /// Whether the agent restarts the NodeManager when its files have changed.

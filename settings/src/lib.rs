@@ -45,7 +45,7 @@ pub mod memory;
 pub mod size;
 pub mod value;
 
-pub use choice::{LogFormat, Unleased};
+pub use choice::{KeepLostGpus, LogFormat, MigMinor, Unleased};
 pub use declaration::{SETTINGS, Scope, Setting, Settings, find};
 pub use document::{default_file, markdown};
 pub use error::Error;

@@ -50,11 +50,11 @@ impl Answer for api::Status {
     const PATH: &'static str = "/v1/status";
 
     fn table(&self) -> Result<Table, &'static str> {
-        let api::AgentStatus { version, pid, uptime_s, ready, gpu_error } = &self.agent;
+        let api::AgentStatus { version, pid, uptime_s, ready, gpu_error, snapshot_error } =
+            &self.agent;
         let ready = if *ready { "ready" } else { "stopping" };
-        let gpus = gpu_error
-            .as_ref()
-            .map_or_else(|| self.gpus.to_string(), |error| format!("{} ({error})", self.gpus));
+        let errors = gpu_error.iter().chain(snapshot_error).map(|error| format!(" ({error})"));
+        let gpus = self.gpus.to_string() + &errors.collect::<String>();
         let mut table = Table::new();
         table.load_preset(comfy_table::presets::NOTHING);
         for (name, value) in [
@@ -93,11 +93,14 @@ impl Answer for api::Gpus {
 /// A GPU, and below it its slices.
 fn gpu_rows(gpu: &api::Gpu) -> Vec<[String; 11]> {
     let unknown = || or_unknown(None::<&str>);
-    let mig = match (gpu.mig.enabled, gpu.mig.slices.len()) {
+    let mut mig = match (gpu.mig.enabled, gpu.mig.slices.len()) {
         (Some(true), slices) => format!("{slices} slices"),
         (Some(false), _) => "off".to_owned(),
         (None, _) => unknown(),
     };
+    if let Some(waiting) = &gpu.mig.waiting {
+        mig = format!("{mig} ({waiting})");
+    }
     let health = match gpu.health.state {
         api::HealthState::Healthy => "healthy".to_owned(),
         api::HealthState::Unhealthy => format!("unhealthy: {}", gpu.health.reasons.join(", ")),
@@ -277,6 +280,7 @@ mod tests {
                     profile: Some("3g.20gb".into()),
                     memory_total: Some(20 << 30),
                 }],
+                waiting: None,
             },
             health: api::Health {
                 state: api::HealthState::Unhealthy,
@@ -316,6 +320,7 @@ mod tests {
             uptime_s: 61,
             ready: true,
             gpu_error: Some("driver/library version mismatch".into()),
+            snapshot_error: Some("no space left".into()),
         };
         let status = api::Status {
             schema: 1,
@@ -328,7 +333,7 @@ mod tests {
         };
         let lines = lines(&status);
         assert_eq!(lines[0], "agent        1.2, ready, pid 7, up 1m 1s");
-        assert_eq!(lines[1], "gpus         0 (driver/library version mismatch)");
+        assert_eq!(lines[1], "gpus         0 (driver/library version mismatch) (no space left)");
         assert_eq!(lines[5], "queries      3");
     }
 

@@ -70,6 +70,7 @@ impl Control {
                 uptime_s: self.started.elapsed().as_secs(),
                 ready: self.ready.load(Ordering::Relaxed),
                 gpu_error,
+                snapshot_error: self.gpus.snapshot_error(),
             },
             gpus,
             executors: listed.iter().filter(|listed| listed.executor.pid.is_some()).count() as u64,

@@ -5,16 +5,20 @@
 //! - `discovery`: one look at the GPUs.
 //! - `events`: errors that the driver reports as they happen.
 //! - `view`: what the control API shows of it.
+//! - `snapshot`: what nvidia-smi for YARN shows of it, in a file. `layout`: how that changes.
 
 mod discovery;
 mod events;
+mod layout;
+mod snapshot;
 mod view;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use creel_discovery::Inventory;
+use creel_discovery::snapshot::Holder;
+use creel_discovery::{Inventory, Snapshot};
 use creel_settings::Settings;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -22,7 +26,10 @@ use tracing::{info, warn};
 
 use self::discovery::Discovery;
 use self::events::Faults;
+use self::snapshot::{Keeper, Kept};
 use crate::error::Error;
+use crate::run_dir::RunDir;
+use crate::state_dir::StateDir;
 use crate::{api, programs};
 
 /// A look at the GPUs that is not older needs no new one.
@@ -44,6 +51,8 @@ struct Shared {
     discovery: tokio::sync::Mutex<Discovery>,
     seen: watch::Sender<Option<Seen>>,
     faults: Mutex<Faults>,
+    keeper: tokio::sync::Mutex<Keeper>,
+    kept: watch::Receiver<Kept>,
 }
 
 /// Something that can be given to one user alone: a whole GPU or a MIG slice.
@@ -82,12 +91,17 @@ struct Seen {
 }
 
 impl Gpus {
-    /// Looks now and again (`discovery.interval`), and listens for errors.
-    pub fn start(settings: watch::Receiver<Arc<Settings>>) -> Self {
-        Self::by(programs::find("creel-discovery", "CREEL_DISCOVERY"), settings)
+    /// Looks now and again (`discovery.interval`), keeps snapshots, and listens for errors.
+    pub fn start(
+        settings: watch::Receiver<Arc<Settings>>,
+        run_dir: &RunDir,
+        state_dir: &StateDir,
+    ) -> Self {
+        let program = programs::find("creel-discovery", "CREEL_DISCOVERY");
+        Self::by(program, settings, Keeper::new(run_dir, state_dir))
     }
 
-    fn by(program: PathBuf, settings: watch::Receiver<Arc<Settings>>) -> Self {
+    fn by(program: PathBuf, settings: watch::Receiver<Arc<Settings>>, keeper: Keeper) -> Self {
         let gpus = Self {
             shared: Arc::new(Shared {
                 settings,
@@ -95,6 +109,8 @@ impl Gpus {
                 discovery: tokio::sync::Mutex::new(Discovery::new(program)),
                 seen: watch::Sender::new(None),
                 faults: Mutex::default(),
+                kept: keeper.kept(),
+                keeper: tokio::sync::Mutex::new(keeper),
             }),
         };
         tokio::spawn(gpus.clone().look_again_and_again());
@@ -151,6 +167,23 @@ impl Gpus {
         self.shared.seen.borrow().as_ref().and_then(|seen| seen.error.clone())
     }
 
+    /// What YARN is shown of the GPUs (`creel_discovery::snapshot`); absent before the first look
+    /// ever.
+    pub fn shown(&self) -> Option<Arc<Snapshot>> {
+        self.shared.kept.borrow().snapshot.clone()
+    }
+
+    /// Why the snapshot can't be written, if so.
+    pub fn snapshot_error(&self) -> Option<String> {
+        self.shared.kept.borrow().error.clone()
+    }
+
+    /// Says which containers hold GPUs: all of them. They see them, and a MIG layout that would
+    /// take one away waits. It is in the snapshot when this returns, if it can be written.
+    pub async fn set_holders(&self, holders: Vec<Holder>) {
+        self.shared.keeper.lock().await.set_holders(holders).await;
+    }
+
     fn view(&self, seen: Option<&Seen>) -> Result<Vec<api::Gpu>, Error> {
         let Some(seen) = seen else {
             return Err(Error::Refused("nobody has looked at the GPUs yet".to_owned()));
@@ -163,7 +196,15 @@ impl Gpus {
             format!("as it was seen {age} s ago, since then: {error}")
         });
         let faults = self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(view::gpus(inventory, &faults, stale.as_deref()))
+        let mut gpus = view::gpus(inventory, &faults, stale.as_deref());
+        for waiting in &self.shared.kept.borrow().waiting {
+            let is_it = |name: &Option<String>| name.as_ref() == Some(&waiting.gpu);
+            let gpu = gpus.iter_mut().find(|gpu| is_it(&gpu.uuid) || is_it(&gpu.pci_bus_id));
+            if let Some(gpu) = gpu {
+                gpu.mig.waiting = Some(waiting.to_string());
+            }
+        }
+        Ok(gpus)
     }
 
     async fn look_again_and_again(self) {
@@ -200,7 +241,26 @@ impl Gpus {
             },
         };
         log_change(before.as_ref(), &seen);
+        let new = seen.inventory.clone().filter(|_| seen.error.is_none());
         self.shared.seen.send_replace(Some(seen));
+        if let Some(inventory) = new {
+            self.keep(&inventory).await;
+        }
+    }
+
+    /// Shows YARN what a look has brought.
+    async fn keep(&self, inventory: &Inventory) {
+        let mut inventory = inventory.clone();
+        {
+            let faults = self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner);
+            for gpu in &mut inventory.gpus {
+                gpu.health = view::health(gpu, &faults, None);
+                // They are nobody's business.
+                gpu.processes = None;
+            }
+        }
+        let settings = Arc::clone(&self.shared.settings.borrow());
+        self.shared.keeper.lock().await.look(inventory, &settings).await;
     }
 }
 
@@ -218,6 +278,8 @@ fn log_change(before: Option<&Seen>, now: &Seen) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::discovery::tests::script;
     use super::*;
 
@@ -228,10 +290,91 @@ mod tests {
         NODE.replace("GPU]", &format!("{}]", serde_json::to_string(&gpu).unwrap()))
     }
 
+    /// With the run and the state directory in the one of the program.
     fn gpus(program: PathBuf) -> Gpus {
         let mut settings = Settings::default();
         settings.set("discovery.deadline", "1s").unwrap();
-        Gpus::by(program, watch::channel(Arc::new(settings)).1)
+        let directory = program.parent().unwrap();
+        let run_dir = RunDir::resolve(Some(directory.join("run"))).unwrap();
+        let state_dir = StateDir::resolve(&directory.join("state")).unwrap();
+        let keeper = Keeper::new(&run_dir, &state_dir);
+        Gpus::by(program, watch::channel(Arc::new(settings)).1, keeper)
+    }
+
+    /// The snapshot of a directory beside the program.
+    fn snapshot(program: &Path, directory: &str) -> Option<Snapshot> {
+        let path = program.with_file_name(directory);
+        creel_discovery::snapshot::Place { path, named: true }.read().unwrap()
+    }
+
+    fn make_directories(program: &Path) {
+        for name in ["run", "state"] {
+            std::fs::create_dir(program.with_file_name(name)).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn every_look_is_kept_and_goes_on_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = script(dir.path(), &node().replace("\\n", "\n"));
+        make_directories(&program);
+        let holder =
+            Holder { container: "c1".to_owned(), uid: 7, devices: vec!["GPU-1".to_owned()] };
+        let before = gpus(program.clone());
+        // Not by a look of the test's own: another one would come, and be late.
+        let mut kept = before.shared.kept.clone();
+        kept.wait_for(|kept| kept.snapshot.is_some()).await.unwrap();
+        before.set_holders(vec![holder.clone()]).await;
+        for directory in ["run", "state"] {
+            let snapshot = snapshot(&program, directory).unwrap();
+            assert_eq!(snapshot.inventory.gpus[0].uuid.as_deref(), Some("GPU-1"));
+            assert_eq!(snapshot.holders, std::slice::from_ref(&holder));
+        }
+
+        // The GPU is gone, and with it the run directory's file.
+        std::fs::remove_file(program.with_file_name("run/snapshot.json")).unwrap();
+        script(dir.path(), r#"echo '{"schema":1,"driver":null,"gpus":[]}'"#);
+        let after = gpus(program.clone());
+        after.look(Duration::ZERO).await;
+        let kept = snapshot(&program, "run").unwrap();
+        assert_eq!((kept.inventory.gpus.len(), kept.holders.len()), (1, 1));
+        assert_eq!(kept.inventory.gpus[0].health.state, api::HealthState::Unhealthy);
+        assert_eq!(after.shown().unwrap().inventory, kept.inventory);
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_takes_no_file_is_said_and_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = script(dir.path(), &node().replace("\\n", "\n"));
+        make_directories(&program);
+        std::fs::create_dir_all(program.with_file_name("run/snapshot.json/x")).unwrap();
+        let gpus = gpus(program.clone());
+        gpus.look(Duration::ZERO).await;
+        assert!(gpus.snapshot_error().unwrap().contains("run/snapshot.json"));
+        assert!(snapshot(&program, "state").unwrap().has_units());
+        std::fs::remove_dir_all(program.with_file_name("run/snapshot.json")).unwrap();
+        gpus.look(Duration::ZERO).await;
+        assert_eq!(gpus.snapshot_error(), None);
+        assert!(snapshot(&program, "run").unwrap().has_units());
+    }
+
+    #[tokio::test]
+    async fn a_new_layout_that_waits_is_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = script(dir.path(), &node().replace("\\n", "\n"));
+        make_directories(&program);
+        let gpus = gpus(program.clone());
+        gpus.look(Duration::ZERO).await;
+        let holder = Holder { container: "c1".into(), uid: 7, devices: vec!["GPU-1".into()] };
+        gpus.set_holders(vec![holder]).await;
+        script(
+            dir.path(),
+            &node().replace("\\n", "\n").replace(r#""enabled":null"#, r#""enabled":true"#),
+        );
+        gpus.look(Duration::ZERO).await;
+        let waiting = gpus.known().await.unwrap()[0].mig.waiting.clone();
+        assert!(waiting.unwrap().contains("until c1 ends"));
+        assert_eq!(gpus.shown().unwrap().inventory.gpus[0].mig.enabled, None);
     }
 
     #[tokio::test]

@@ -25,6 +25,7 @@ pub(super) fn gpus(inventory: &Inventory, faults: &Faults, stale: Option<&str>) 
         mig: api::Mig {
             enabled: gpu.mig.enabled,
             slices: gpu.mig.slices.iter().map(slice).collect(),
+            waiting: None,
         },
         health: health(gpu, faults, stale),
         lease: None,
@@ -41,7 +42,8 @@ fn slice(slice: &Slice) -> api::MigSlice {
     }
 }
 
-fn health(gpu: &Gpu, faults: &Faults, stale: Option<&str>) -> api::Health {
+/// The health of a GPU, by what NVML says of it and by the errors that it had.
+pub(super) fn health(gpu: &Gpu, faults: &Faults, stale: Option<&str>) -> api::Health {
     let mut health = gpu.health.clone();
     for reason in faults.of(gpu).cloned().chain(stale.map(str::to_owned)) {
         health.add(reason);

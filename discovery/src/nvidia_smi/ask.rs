@@ -27,10 +27,10 @@ pub(super) fn driver(places: &[Place]) -> Result<Snapshot, Error> {
     let started = Instant::now();
     let mut command = deadline::this_program();
     command.args(["--in-process", "--format", "json"]);
-    let Some(place) = places.iter().find(|place| is_writable(&place.path)) else {
+    let Some(place) = keeping(places) else {
         return read(&Answer::from(deadline::run(&mut command, DEADLINE)?));
     };
-    command.arg("--keep").arg(&place.path);
+    command.arg("--keep").arg(place);
     let answer = Answer::from(deadline::run_on(&mut command, DEADLINE)?);
     if answer.code != Some(ASKED_ALREADY) {
         return read(&answer);
@@ -66,10 +66,16 @@ fn read(answer: &Answer) -> Result<Snapshot, Error> {
     Ok(Snapshot { current_for: DEADLINE.as_secs(), ..Snapshot::new(inventory, now()) })
 }
 
-/// Whether a snapshot can be kept there; a directory that is missing is made.
-fn is_writable(directory: &Path) -> bool {
+/// Where to keep a snapshot: the first directory that is there and takes one, else the last, which
+/// is made.
+fn keeping(places: &[Place]) -> Option<&Path> {
     let access = Access::WRITE_OK | Access::EXEC_OK;
-    fs::create_dir_all(directory).is_ok() && rustix::fs::access(directory, access).is_ok()
+    let is_writable = |path: &&Path| rustix::fs::access(*path, access).is_ok();
+    let mut paths = places.iter().map(|place| place.path.as_path());
+    paths.clone().find(is_writable).or_else(|| {
+        let last = paths.next_back()?;
+        fs::create_dir_all(last).ok().map(|()| last)
+    })
 }
 
 /// In the child: reads the GPUs, keeps them in that directory if there are any, and passes them to
