@@ -63,11 +63,6 @@ impl Roles {
         self.0.iter().copied()
     }
 
-    /// What one or the other has.
-    pub fn union(&self, other: &Self) -> Self {
-        Self(self.0.union(&other.0).copied().collect())
-    }
-
     /// Whether every role of this one is one of the other.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.0.is_subset(&other.0)
@@ -87,12 +82,11 @@ impl FromStr for Roles {
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut roles = BTreeSet::new();
         for word in text.split(',').map(str::trim) {
-            match word {
-                "all" => roles.extend(Role::ALL),
-                _ => {
-                    let role = Role::ALL.into_iter().find(|role| role.name() == word);
-                    roles.insert(role.ok_or_else(|| Error::Role(word.to_owned()))?);
-                }
+            if word == "all" {
+                roles.extend(Role::ALL);
+            } else {
+                let role = Role::ALL.into_iter().find(|role| role.name() == word);
+                roles.insert(role.ok_or_else(|| Error::Role(word.to_owned()))?);
             }
         }
         Ok(Self(roles))

@@ -2,8 +2,10 @@
 //!
 //! - [`conf_dir`]: where YARN's configuration files are; `creel_yarn` knows what belongs in them.
 //! - [`container_id`]: how YARN names a container.
+//! - [`nvidia_smi`]: what NodeManagers ask.
 //! - [`rest`]: the web services of ResourceManager and NodeManager.
 
 pub mod conf_dir;
 pub mod container_id;
+pub mod nvidia_smi;
 pub mod rest;

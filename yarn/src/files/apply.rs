@@ -1,0 +1,87 @@
+//! Making a plan's changes.
+
+use std::path::PathBuf;
+
+use super::lock::Lock;
+use super::record::{self, Content, recorded};
+use super::replace::{Step, sweep, take};
+use super::undo::without;
+use crate::Error;
+use crate::configuration::Document;
+use crate::directory::{Directory, File};
+use crate::plan::{Change, Plan};
+
+/// Makes the changes of a plan, all or none, and gives the files that were written.
+///
+/// # Errors
+///
+/// Where a file can't be written, or was changed since it was read. Nothing is changed then.
+pub fn apply(directory: &Directory, plan: &Plan) -> Result<Vec<PathBuf>, Error> {
+    if plan.is_empty() {
+        return Ok(Vec::new());
+    }
+    let conf_dir = directory.path();
+    let _lock = Lock::take(conf_dir)?;
+    for file in plan.after.keys() {
+        sweep(&directory.file(*file));
+    }
+    // A new file is readable to whom the others are.
+    let like = [File::YarnSite, File::CoreSite, File::CapacityScheduler]
+        .into_iter()
+        .find(|file| directory.bytes(*file).is_some())
+        .map_or_else(|| conf_dir.to_owned(), |file| directory.file(file));
+    let mut steps = Vec::new();
+    for (file, document) in &plan.after {
+        let (path, before) = (directory.file(*file), directory.bytes(*file));
+        steps.push(Step::write(&path, before, &document.to_bytes(), &like)?);
+    }
+    let former = recorded(conf_dir)?;
+    let mut contents = record::contents(conf_dir, former.as_ref())?;
+    for (file, document) in &plan.after {
+        let changes: Vec<Change> =
+            plan.changes.iter().filter(|change| change.file == *file).cloned().collect();
+        let before = directory.bytes(*file).map(<[u8]>::to_vec);
+        let at = contents.iter().position(|content| content.file == *file);
+        let known = at.map(|at| contents.remove(at));
+        contents.push(content(directory, *file, before, document, changes, known)?);
+    }
+    contents.sort_by_key(|content| content.file);
+    record::store(conf_dir, former.as_ref(), &contents)?;
+    if let Err(error) = take(steps) {
+        // Every file is as it was, so the former record holds.
+        let former_contents = record::contents(conf_dir, former.as_ref()).unwrap_or_default();
+        record::store(conf_dir, former.as_ref(), &former_contents)?;
+        return Err(error);
+    }
+    Ok(plan.after.keys().map(|file| directory.file(*file)).collect())
+}
+
+/// What is recorded of a file that gets further changes.
+fn content(
+    directory: &Directory,
+    file: File,
+    before: Option<Vec<u8>>,
+    document: &Document,
+    changes: Vec<Change>,
+    known: Option<Content>,
+) -> Result<Content, Error> {
+    let (before, mut all) = match known {
+        // As it was written: what it was before that is what it was before all.
+        Some(known) if Some(&known.after) == before.as_ref() => (known.before, known.changes),
+        // Edited since: what it would be without what was written.
+        Some(known) => match directory.documents().get(&file) {
+            Some(edited) => {
+                let (document, left) = without(edited, &known.changes).map_err(|malformed| {
+                    Error::Malformed { path: directory.file(file), malformed }
+                })?;
+                (Some(document.to_bytes()), left)
+            }
+            None => (None, Vec::new()),
+        },
+        None => (before, Vec::new()),
+    };
+    // What is changed again was not as it was written: the older change is no more.
+    all.retain(|old| changes.iter().all(|new| new.key != old.key));
+    all.extend(changes);
+    Ok(Content { file, written: record::now(), changes: all, before, after: document.to_bytes() })
+}

@@ -1,0 +1,7 @@
+//! Directories as distributions have them, brought to GPUs and back.
+
+mod directories;
+mod edits;
+mod failures;
+mod mutations;
+mod site;
