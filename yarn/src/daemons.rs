@@ -1,6 +1,8 @@
 //! YARN's daemons on this machine, as `/proc` shows them.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -39,7 +41,7 @@ impl Daemon {
 }
 
 /// A daemon that runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Running {
     /// Which.
     pub daemon: Daemon,
@@ -49,11 +51,21 @@ pub struct Running {
     pub uid: u32,
     /// When it started, in seconds since the Unix epoch.
     pub started: u64,
+    /// The configuration directory of its environment; absent where that can't be read.
+    pub conf_dir: Option<PathBuf>,
 }
 
-/// The daemons that run, by what is in `proc` below the root (`/`). What can't be read is passed
-/// over.
-pub fn running(root: &Path) -> Vec<Running> {
+impl Running {
+    /// Whether it reads this configuration directory, as far as is known.
+    pub fn reads(&self, conf_dir: &Path) -> bool {
+        let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        self.conf_dir.as_deref().is_none_or(|own| real(own) == real(conf_dir))
+    }
+}
+
+/// The daemons that run with a configuration directory, by what is in `proc` below the root (`/`).
+/// What can't be read is passed over.
+pub fn running(root: &Path, conf_dir: &Path) -> Vec<Running> {
     let proc = root.join("proc");
     let Some(boot) = boot_time(&proc) else { return Vec::new() };
     let Ok(entries) = std::fs::read_dir(&proc) else { return Vec::new() };
@@ -63,6 +75,7 @@ pub fn running(root: &Path) -> Vec<Running> {
             let pid = entry.file_name().to_str()?.parse().ok()?;
             look(&entry.path(), pid, boot)
         })
+        .filter(|running| running.reads(conf_dir))
         .collect();
     found.sort_by_key(|running| (running.daemon, running.pid));
     found
@@ -85,7 +98,16 @@ fn look(process: &Path, pid: u32, boot: u64) -> Option<Running> {
         pid,
         uid: uids.split_ascii_whitespace().nth(1)?.parse().ok()?,
         started: boot + ticks / TICKS_PER_SECOND,
+        conf_dir: conf_dir(process),
     })
+}
+
+/// Hadoop's scripts export it.
+fn conf_dir(process: &Path) -> Option<PathBuf> {
+    let environment = std::fs::read(process.join("environ")).ok()?;
+    let mut variables = environment.split(|byte| *byte == 0);
+    let path = variables.find_map(|variable| variable.strip_prefix(b"HADOOP_CONF_DIR="))?;
+    Some(PathBuf::from(OsStr::from_bytes(path)))
 }
 
 fn boot_time(proc: &Path) -> Option<u64> {
@@ -112,13 +134,21 @@ pub(crate) mod tests {
     #[test]
     fn daemons_are_known_by_their_class() {
         let root = tempfile::tempdir().unwrap();
-        assert!(running(root.path()).is_empty());
+        let conf_dir = root.path().join("conf");
+        assert!(running(root.path(), &conf_dir).is_empty());
         process(root.path(), 7, Daemon::NodeManager.class(), 990, 5 * TICKS_PER_SECOND);
         process(root.path(), 8, Daemon::ResourceManager.class(), 0, 0);
         process(root.path(), 9, "org.apache.hadoop.yarn.server.nodemanager.NodeManagerX", 0, 0);
         std::fs::create_dir(root.path().join("proc/self")).unwrap();
-        let nm = Running { daemon: Daemon::NodeManager, pid: 7, uid: 990, started: 1005 };
-        let rm = Running { daemon: Daemon::ResourceManager, pid: 8, uid: 0, started: 1000 };
-        assert_eq!(running(root.path()), [rm, nm]);
+        let of = |daemon, pid, uid, started| Running { daemon, pid, uid, started, conf_dir: None };
+        let nm = of(Daemon::NodeManager, 7, 990, 1005);
+        let rm = of(Daemon::ResourceManager, 8, 0, 1000);
+        assert_eq!(running(root.path(), &conf_dir), [rm.clone(), nm]);
+
+        let environment = format!("A=b\0HADOOP_CONF_DIR={}\0", conf_dir.display());
+        std::fs::write(root.path().join("proc/8/environ"), &environment).unwrap();
+        std::fs::write(root.path().join("proc/7/environ"), "HADOOP_CONF_DIR=/other\0").unwrap();
+        let rm = Running { conf_dir: Some(conf_dir.clone()), ..rm };
+        assert_eq!(running(root.path(), &conf_dir), [rm]);
     }
 }

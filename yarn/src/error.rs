@@ -70,7 +70,9 @@ pub enum Error {
     },
     /// What YARN would be pointed at does not answer as it has to.
     #[error(
-        "a NodeManager would not start: {} does not answer as YARN needs it: {refusal};          nothing was changed (creel doctor looks for the cause, --role rm,client leaves the          NodeManager out)",
+        "a NodeManager would not start: {} does not answer as YARN needs it: {refusal}; \
+         nothing was changed (creel doctor looks for the cause, --role rm,client leaves the \
+         NodeManager out)",
         program.display()
     )]
     Answer {
@@ -112,7 +114,9 @@ pub enum Error {
     },
     /// The scheduler doesn't read its file.
     #[error(
-        "the scheduler's configuration is kept in a store ({SCHEDULER_STORE} is {store}), and          not in capacity-scheduler.xml: set {CALCULATOR} to {DOMINANT} there (yarn schedulerconf          -global), and apply with --role nm,client"
+        "the scheduler's configuration is kept in a store ({SCHEDULER_STORE} is {store}), and \
+         not in capacity-scheduler.xml: set {CALCULATOR} to {DOMINANT} there (yarn schedulerconf \
+         -global), and apply with --role nm,client"
     )]
     SchedulerStore {
         /// The store.
@@ -158,7 +162,8 @@ pub enum Error {
     },
     /// A change failed half-way, and a file could not be brought back.
     #[error(
-        "{first}; and then {} could not be brought back ({second}): creel yarn undo does it when          that is mended",
+        "{first}; and then {} could not be brought back ({second}): creel yarn undo does it when \
+         that is mended",
         path.display()
     )]
     HalfDone {

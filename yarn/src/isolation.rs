@@ -115,7 +115,7 @@ fn linux(isolation: &mut Isolation, effective: &Effective, conf_dir: &Path, root
             let hierarchy = hierarchy.as_deref().map_or("hadoop-yarn", str::trim);
             let hierarchy = hierarchy.trim_matches('/');
             let directory = devices.join(hierarchy);
-            match writable(&directory, root) {
+            match writable(&directory, conf_dir, root) {
                 Some(true) => {}
                 Some(false) => isolation.obstacles.push(format!(
                     "the NodeManager's user can't make control groups in {0}: as root, mkdir -p \
@@ -205,8 +205,8 @@ fn cgroup(root: &Path) -> Cgroup {
 
 /// Whether the NodeManager's user can make directories in this one; `None` where nobody knows
 /// which user that is.
-fn writable(directory: &Path, root: &Path) -> Option<bool> {
-    let running = daemons::running(root);
+fn writable(directory: &Path, conf_dir: &Path, root: &Path) -> Option<bool> {
+    let running = daemons::running(root, conf_dir);
     let user = running.iter().find(|running| running.daemon == Daemon::NodeManager)?.uid;
     let existing = directory.ancestors().find_map(|path| std::fs::metadata(path).ok())?;
     Some(user == 0 || may_write(&existing, user))
@@ -388,8 +388,8 @@ mod tests {
         );
         let tree = root.path().join("devices");
         std::fs::create_dir(&tree).unwrap();
-        assert_eq!(writable(&tree.join("hadoop-yarn"), root.path()), Some(false));
+        assert_eq!(writable(&tree.join("hadoop-yarn"), root.path(), root.path()), Some(false));
         std::fs::set_permissions(&tree, std::fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(writable(&tree.join("hadoop-yarn"), root.path()), Some(true));
+        assert_eq!(writable(&tree.join("hadoop-yarn"), root.path(), root.path()), Some(true));
     }
 }

@@ -54,12 +54,12 @@ impl fmt::Display for Restart {
 }
 
 /// What changes ask for, in the order in which it is to be done, with the daemons that run on the
-/// machine below a root (`/`).
-pub fn needed(changes: &[Change], root: &Path) -> Vec<Restart> {
+/// machine below a root (`/`) with that configuration directory.
+pub fn needed(changes: &[Change], conf_dir: &Path, root: &Path) -> Vec<Restart> {
     let is_queue = |change: &Change| change.key.contains(".accessible-node-labels");
     let needs = |role| changes.iter().any(|c| !is_queue(c) && c.roles.has(role));
-    let running = daemons::running(root);
-    let of = |daemon| running.iter().filter(|each| each.daemon == daemon).copied().collect();
+    let running = daemons::running(root, conf_dir);
+    let of = |daemon| running.iter().filter(|each| each.daemon == daemon).cloned().collect();
     let mut restarts = Vec::new();
     if needs(Role::ResourceManager) {
         let running = of(Daemon::ResourceManager);
@@ -100,7 +100,10 @@ mod tests {
     fn the_resourcemanager_comes_first() {
         let root = tempfile::tempdir().unwrap();
         let order = |changes: &[Change]| {
-            needed(changes, root.path()).into_iter().map(|each| each.what).collect::<Vec<_>>()
+            needed(changes, root.path(), root.path())
+                .into_iter()
+                .map(|each| each.what)
+                .collect::<Vec<_>>()
         };
         let types = change("yarn.resource-types", Roles::all());
         let plugin = change("yarn.nodemanager.resource-plugins", [Role::NodeManager].into());

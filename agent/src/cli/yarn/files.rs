@@ -108,7 +108,7 @@ impl Arguments {
         let plan = Plan::make(&directory, &wanted, root)?;
         let effective = Effective::of_yarn(&directory, &plan.documents(&directory));
         let isolation = isolation::examine(&effective, directory.path(), root);
-        let restarts = restart::needed(&plan.changes, root);
+        let restarts = restart::needed(&plan.changes, directory.path(), root);
         Ok(Prepared { directory, plan, isolation, restarts })
     }
 }
@@ -165,7 +165,7 @@ pub(super) fn undo(
 ) -> Result<(), Error> {
     let conf_dir = arguments.conf_dir.find(&load(config)?)?.path;
     let undone = files::undo(&conf_dir, &arguments.role, Path::new(ROOT))?;
-    let restarts = restart::needed(&undone.changes, Path::new(ROOT));
+    let restarts = restart::needed(&undone.changes, &conf_dir, Path::new(ROOT));
     if json {
         return stdout::json(&UndoAnswer {
             schema: api::SCHEMA,
