@@ -92,6 +92,9 @@ pub enum Error {
         /// Where it was looked for.
         looked: String,
     },
+    /// The agent gives this container no lease; it says why.
+    #[error("{0}")]
+    NoLease(String),
     /// The answer can't be written.
     #[error("can't write the answer: {0}")]
     Write(#[from] io::Error),

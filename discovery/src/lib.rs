@@ -22,9 +22,11 @@
 //! - [`mod@format`]: Spark's, YARN's and people's formats.
 //! - [`snapshot`]: the inventory in a file, for those who can't wait.
 //! - [`nvidia_smi`]: answering from it in nvidia-smi's place.
+//! - [`agent`]: asking the node's agent what a container holds.
 //! - [`deadline`]: running a child process that may never end.
 //! - [`error`]: what can go wrong.
 
+pub mod agent;
 pub mod deadline;
 pub mod error;
 pub mod event;

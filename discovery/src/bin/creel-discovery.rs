@@ -1,18 +1,21 @@
 //! Prints the node's GPUs.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use creel_discovery::agent::{self, Hints, Said, spark_conf};
+use creel_discovery::format::spark;
 use creel_discovery::nvml::{self, Unwatched};
 use creel_discovery::{Address, Error, Format, Inventory, deadline, nvidia_smi};
 
 /// Prints the node's NVIDIA GPUs, as the driver (NVML) knows them.
 ///
-/// A node without a driver has none: that is an answer, not an error. Exit codes: 0 answered,
-/// 1 the driver failed or did not answer in time, 2 wrong usage.
+/// A node without a driver has none: that is an answer, not an error. In a YARN container, Spark
+/// is told what the node's agent leases to the container. Exit codes: 0 answered, 1 the driver
+/// failed or did not answer in time, or the container has no lease, 2 wrong usage.
 #[derive(Parser)]
 #[command(name = "creel-discovery", version)]
 struct Cli {
@@ -23,6 +26,11 @@ struct Cli {
     /// What Spark is to call the GPUs.
     #[arg(long, value_enum, default_value_t, env = "CREEL_ADDRESS")]
     address: Address,
+
+    /// For Spark, in a YARN container: how long to wait for GPUs that others still hold, and for
+    /// the agent.
+    #[arg(long, default_value = "60s", value_parser = wait, env = "CREEL_WAIT", value_name = "TIME")]
+    wait: Duration,
 
     /// How long to wait for the driver: seconds, or with a unit (10s, 500ms).
     #[arg(long, default_value = "10s", value_parser = duration)]
@@ -40,6 +48,10 @@ struct Cli {
     /// Also when nobody waits any more, and keep the answer there as a snapshot.
     #[arg(long, hide = true, requires = "in_process")]
     keep: Option<PathBuf>,
+}
+
+fn wait(text: &str) -> Result<Duration, String> {
+    if text.trim_end_matches(['s', 'm']) == "0" { Ok(Duration::ZERO) } else { duration(text) }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -80,6 +92,7 @@ fn main() -> ExitCode {
             }
         }
         (false, true, _) => deadline::relay(child().arg("--watch")),
+        (false, false, _) if cli.format == Format::Spark => print_lease(&cli),
         (false, false, _) => print_by_child(&cli),
     };
     // Not a return: threads may still wait for what never comes.
@@ -93,6 +106,37 @@ fn child() -> Command {
     let mut command = deadline::this_program();
     command.arg("--in-process");
     command
+}
+
+/// For Spark: what this process's container holds, or outside of one, what there is.
+fn print_lease(cli: &Cli) -> Result<i32, Error> {
+    let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+    let container = variable("CONTAINER_ID").filter(|id| id.starts_with("container_"));
+    let hints = || Hints {
+        creel_gpus: variable("CREEL_GPUS").and_then(|count| count.trim().parse().ok()),
+        spark_gpus: container.as_ref().and_then(|id| spark_conf::gpus(Path::new("."), id)),
+        visible: visible(cli.deadline),
+    };
+    let sockets = agent::socket::sockets(|name| std::env::var_os(name));
+    match agent::ask(&sockets, container.as_deref(), hints, cli.wait) {
+        Ok(Said::Lease(lease)) => {
+            let addresses = match cli.address {
+                Address::Index => lease.addresses,
+                Address::Uuid => lease.devices,
+            };
+            print(spark::line(addresses).as_bytes())?;
+            Ok(0)
+        }
+        Ok(Said::Nothing) => print_by_child(cli),
+        Err(reason) => Err(Error::NoLease(reason)),
+    }
+}
+
+/// UUIDs of what the driver shows to this process; absent where it doesn't answer.
+fn visible(deadline: Duration) -> Option<Vec<String>> {
+    let output = deadline::run(child().args(["--format", "json"]), deadline).ok()?;
+    let inventory = Inventory::from_json(str::from_utf8(&output.stdout).ok()?).ok()?;
+    inventory.units().map(|unit| unit.uuid().map(str::to_owned)).collect()
 }
 
 fn print_by_child(cli: &Cli) -> Result<i32, Error> {
