@@ -343,7 +343,8 @@ impl Supervisor {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let attachment = NUMBER.fetch_add(1, Ordering::Relaxed);
         let Connection { stream, peer, place } = connection;
-        let Peer { uid, pid, cwd, container, pidfd, .. } = peer;
+        let container = peer.container_id().map(str::to_owned);
+        let Peer { uid, pid, cwd, pidfd, .. } = peer;
         let to_self = self.to_self.clone();
         let ended = self.ends.when_ended(pidfd, move || {
             let _ = to_self.send(Command::PeerEnded(attachment));

@@ -1,7 +1,7 @@
 //! Who is at the other end of a connection: what the kernel says, never what the peer says.
 //!
 //! - [`proc`]: what `/proc` tells of a process.
-//! - [`container`]: which YARN container a process is in.
+//! - [`container`]: which YARN container a process is in, the manual of how that is told.
 //! - [`ended`]: when a process ends.
 //! - [`looks`]: how many looks at peers may be under way.
 
@@ -12,20 +12,24 @@ pub mod proc;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags};
 use tokio::net::UnixStream;
 
+pub use self::container::{Container, Unclear};
 pub use self::ended::{Awaited, Ends};
 pub use self::looks::Looks;
-pub use self::proc::Proc;
+pub use self::proc::{Proc, ProcessId, Stat};
 
 /// How long a look at a peer may take, with the wait for its turn. Parts of `/proc` read the process's own memory, and a
 /// process can make that wait.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Where control groups are mounted (cgroups(7)).
+pub(crate) const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// The process at the other end of a Unix socket, as it was when it connected.
 #[derive(Debug)]
@@ -40,8 +44,10 @@ pub struct Peer {
     pub groups: Vec<u32>,
     /// Its working directory; absent where it can't be read.
     pub cwd: Option<PathBuf>,
-    /// The YARN container that it is in.
-    pub container: Option<String>,
+    /// The YARN container that it is in; the error says why that can't be told.
+    pub container: Result<Option<Container>, Unclear>,
+    /// The process and its ancestors, itself first; empty where they can't be read.
+    pub lineage: Vec<Stat>,
     /// Becomes readable when its process ends.
     pub pidfd: OwnedFd,
 }
@@ -79,14 +85,19 @@ impl Peer {
         // A process of another user is a younger one of the same number (see [`pidfd`]), or has
         // changed its user since: what is read of it says nothing of who connected.
         let groups = proc.groups_of(pid, uid).ok().flatten();
-        let (cwd, container) = match groups {
-            Some(_) => (proc.cwd(pid).ok(), container::container_of(proc, pid)),
-            None => (None, None),
-        };
+        let is_of_user = groups.is_some();
+        let cwd = is_of_user.then(|| proc.cwd(pid).ok()).flatten();
+        let lineage = if is_of_user { container::lineage(proc, pid) } else { Vec::new() };
+        let container = container::container_of(proc, Path::new(CGROUPS), &lineage, uid);
         let groups = groups.unwrap_or_default();
-        let peer = Self { uid, gid, pid, groups, cwd, container, pidfd };
+        let peer = Self { uid, gid, pid, groups, cwd, container, lineage, pidfd };
         // Only if it still runs was the number its own all the while.
         if peer.has_ended()? { Err(ended(pid)) } else { Ok(peer) }
+    }
+
+    /// The name of the YARN container that it is in, if it is known to be in one.
+    pub fn container_id(&self) -> Option<&str> {
+        Some(self.container.as_ref().ok()?.as_ref()?.id.as_str())
     }
 
     fn has_ended(&self) -> io::Result<bool> {
@@ -139,8 +150,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let process = root.path().join(std::process::id().to_string());
         std::fs::create_dir(&process).unwrap();
-        let cgroup = "0::/hadoop-yarn/container_1410901177871_0001_01_000005\n";
-        std::fs::write(process.join("cgroup"), cgroup).unwrap();
+        std::fs::write(
+            process.join("stat"),
+            "7 (x) S 0 0 7 0 -1 0 1 1 0 0 0 0 0 0 20 0 1 0 4711 1 1",
+        )
+        .unwrap();
         std::os::unix::fs::symlink("/tmp", process.join("cwd")).unwrap();
         let uid = rustix::process::geteuid().as_raw();
         for (runs_as, groups) in [(uid, vec![4, 27]), (uid + 1, vec![])] {
@@ -149,7 +163,7 @@ mod tests {
             std::fs::write(process.join("status"), status).unwrap();
             let peer = Peer::of(&one, &Proc::at(root.path()), &Looks::default()).await.unwrap();
             assert_eq!((peer.uid, &peer.groups), (uid, &groups));
-            assert_eq!(peer.container.is_some(), runs_as == uid);
+            assert_eq!(peer.lineage.len(), usize::from(runs_as == uid));
             assert_eq!(peer.cwd.is_some(), runs_as == uid);
         }
     }

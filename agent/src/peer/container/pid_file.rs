@@ -1,0 +1,77 @@
+//! The NodeManager's pid files: `<local-dir>/nmPrivate/<application>/<container>/<container>.pid`
+//! (`ContainerLaunch.getPidFileSubpath`), in one of `yarn.nodemanager.local-dirs`.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use super::application_of;
+use crate::peer::proc::Proc;
+
+/// The directory that a NodeManager keeps to itself.
+const PRIVATE: &str = "nmPrivate";
+
+/// What the NodeManager's pid file of a container says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PidFile {
+    /// The container is that process, and what it started.
+    Names(i32),
+    /// There is none, where it would be.
+    Missing,
+    /// The agent can't look.
+    Unreadable,
+}
+
+impl PidFile {
+    /// Looks for a container's in the local directories of the process's `LOCAL_DIRS`; those whose
+    /// private directory is not of user `manager` don't count.
+    pub(super) fn look(proc: &Proc, pid: i32, container: &str, manager: u32) -> Self {
+        Self::look_where(proc, pid, container, |owner| owner == manager)
+    }
+
+    /// As [`PidFile::look`], whoever the NodeManager was.
+    pub(super) fn look_by_any(proc: &Proc, pid: i32, container: &str) -> Self {
+        Self::look_where(proc, pid, container, |_| true)
+    }
+
+    fn look_where(proc: &Proc, pid: i32, container: &str, owned: impl Fn(u32) -> bool) -> Self {
+        let Some(application) = application_of(container) else { return Self::Unreadable };
+        let mut looked = Self::Unreadable;
+        for local in local_dirs(proc, pid) {
+            let private = local.join(PRIVATE);
+            let is_theirs = private.symlink_metadata().is_ok_and(|dir| owned(dir.uid()));
+            if !is_theirs || fs::read_dir(&private).is_err() {
+                continue;
+            }
+            let file = private.join(&application).join(container).join(format!("{container}.pid"));
+            match read(&file) {
+                Some(pid) => return Self::Names(pid),
+                None => looked = Self::Missing,
+            }
+        }
+        looked
+    }
+}
+
+/// The NodeManager's local directories, by a container's environment:
+/// `LOCAL_DIRS=/data1/yarn/usercache/ann/appcache/application_…,/data2/…`.
+fn local_dirs(proc: &Proc, pid: i32) -> Vec<PathBuf> {
+    let variable = proc.variable(pid, "LOCAL_DIRS").ok().flatten().unwrap_or_default();
+    let dirs = variable.split(',').filter_map(|dir| dir.split_once("/usercache/"));
+    dirs.map(|(local, _)| PathBuf::from(local)).filter(|local| local.is_absolute()).collect()
+}
+
+fn read(path: &Path) -> Option<i32> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(flags.bits().cast_signed()).open(path).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok().filter(|pid| *pid > 0)
+}
