@@ -8,6 +8,9 @@
 //! | `GET /v1/executors` | [`Executors`] |
 //! | `GET /v1/attachments` | [`Attachments`] |
 //! | `GET /v1/leases` | [`Leases`] |
+//! | `POST /v1/leases` with [`LeaseRequest`] | [`Granted`]; 409 where the node is full |
+//! | `GET /v1/leases/{id}` | [`Granted`] |
+//! | `DELETE /v1/leases/{id}` | [`Released`] |
 //! | `GET /v1/queries` | [`Queries`] |
 //! | `DELETE /v1/queries/{id}` | [`Cancelled`] |
 //! | anything that fails | [`Failure`] with status 400, 403, 404, 409, 503 or 500 |
@@ -15,7 +18,7 @@
 //! Every answer carries [`SCHEMA`] in `"schema"`. Bytes are bytes, times are seconds since the
 //! Unix epoch unless the name says otherwise, and what is unknown is `null`.
 //! Root, the agent's own user and members of `agent.group` see and manage everything; anybody
-//! else sees the node and what is their own.
+//! else sees the node and what is their own, and may ask for a lease and end one of a process.
 
 pub use creel_discovery::{Health, HealthState};
 use serde::{Deserialize, Serialize};
@@ -66,6 +69,9 @@ pub struct AgentStatus {
     pub gpu_error: Option<String>,
     /// Why what YARN is shown of the GPUs can't be kept; absent: it is kept.
     pub snapshot_error: Option<String>,
+    /// What is wrong with the store of the leases; absent where nothing is.
+    #[serde(default)]
+    pub lease_error: Option<String>,
 }
 
 /// The node's GPUs.
@@ -137,6 +143,9 @@ pub struct MigSlice {
     pub profile: Option<String>,
     /// Bytes of device memory.
     pub memory_total: Option<u64>,
+    /// The lease that holds it.
+    #[serde(default)]
+    pub lease: Option<String>,
 }
 
 /// The executors.
@@ -226,21 +235,73 @@ pub struct Leases {
     pub leases: Vec<Lease>,
 }
 
-/// GPUs that a container holds.
+/// GPUs that a container or a process holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// The lease's id.
+    /// The lease's id, as `lease-7`.
     pub id: String,
-    /// The YARN container.
+    /// The YARN container; `null`: a process that is in none.
     pub container: Option<String>,
     /// The user.
     pub uid: u32,
-    /// UUIDs of GPUs and slices.
+    /// The process that stands for the holder: of a container, the one that the NodeManager's pid
+    /// file names.
+    #[serde(default)]
+    pub pid: Option<i32>,
+    /// UUIDs of GPUs and slices; none, if it was allotted none.
     pub devices: Vec<String>,
+    /// Their addresses where the holder runs, in the same order.
+    #[serde(default)]
+    pub addresses: Vec<String>,
     /// When it was given.
     pub since: u64,
-    /// What said that it is due.
+    /// What said how many: `cgroup`, `nodemanager`, `resourcemanager`, `CREEL_GPUS`, `spark`,
+    /// `request` or `default`.
     pub source: String,
+}
+
+/// Asks for the lease of the peer's container or, outside of one, of its process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LeaseRequest {
+    /// How many; a container can't have more than YARN allotted to it.
+    pub gpus: Option<u32>,
+    /// How long to wait where the node is full, at the most 4 minutes.
+    pub wait_ms: u64,
+    /// Whether only the lease of a container will do: outside of one, 404.
+    pub in_container: bool,
+    /// What the peer knows of itself.
+    pub hints: Hints,
+}
+
+/// What a peer knows of itself. It counts where nobody else says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Hints {
+    /// The variable `CREEL_GPUS`.
+    pub creel_gpus: Option<u32>,
+    /// How many Spark's configuration in the container's directory asks for.
+    pub spark_gpus: Option<u32>,
+    /// UUIDs of the devices that are visible to it, in the order of their addresses there.
+    pub visible: Option<Vec<String>>,
+}
+
+/// A lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The lease.
+    pub lease: Lease,
+}
+
+/// A lease has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Released {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The lease.
+    pub id: String,
 }
 
 /// The running queries.

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
@@ -51,21 +52,40 @@ impl Client {
 
     /// `GET path`.
     pub async fn get(&self, path: &str) -> Result<Answer, Error> {
-        self.send(Method::GET, path).await
+        self.send(Method::GET, path, Bytes::new(), Duration::ZERO).await
     }
 
     /// `DELETE path`.
     pub async fn delete(&self, path: &str) -> Result<Answer, Error> {
-        self.send(Method::DELETE, path).await
+        self.send(Method::DELETE, path, Bytes::new(), Duration::ZERO).await
     }
 
-    async fn send(&self, method: Method, path: &str) -> Result<Answer, Error> {
-        tokio::time::timeout(DEADLINE, self.exchange(method, path)).await.unwrap_or_else(|_| {
-            Err(self.unreachable(format!("no answer within {} s", DEADLINE.as_secs())))
+    /// `POST path` with JSON; the agent may take that much longer to answer.
+    pub async fn post(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        longer: Duration,
+    ) -> Result<Answer, Error> {
+        let body = serde_json::to_vec(body).map_err(|error| Error::Failed(error.to_string()))?;
+        self.send(Method::POST, path, body.into(), longer).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        longer: Duration,
+    ) -> Result<Answer, Error> {
+        let deadline = DEADLINE + longer;
+        let exchange = self.exchange(method, path, body);
+        tokio::time::timeout(deadline, exchange).await.unwrap_or_else(|_| {
+            Err(self.unreachable(format!("no answer within {} s", deadline.as_secs())))
         })
     }
 
-    async fn exchange(&self, method: Method, path: &str) -> Result<Answer, Error> {
+    async fn exchange(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, Error> {
         let stream = connect(&self.socket).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
@@ -76,7 +96,7 @@ impl Client {
             .method(method)
             .uri(path)
             .header(http::header::HOST, "localhost")
-            .body(Empty::<Bytes>::new())
+            .body(Full::new(body))
             .map_err(|error| Error::Usage(format!("{path:?} is no path of the API: {error}")))?;
         let response = sender.send_request(request).await.map_err(|error| self.cut(&error))?;
         let status = response.status();

@@ -18,6 +18,7 @@ use crate::data::{self, Doorman};
 use crate::error::Error;
 use crate::executors::Executors;
 use crate::gpus::Gpus;
+use crate::leases::Leases;
 use crate::lock::Lock;
 use crate::logging::Log;
 use crate::peer::Looks;
@@ -75,7 +76,9 @@ async fn live(
         .map_err(|source| Error::System { what: "watch processes", source })?;
     let executors = Arc::new(executors);
     let gpus = Gpus::start(watched.clone(), run_dir, state_dir);
-    let control = Arc::new(Control::new(watched.clone(), Arc::clone(&executors), gpus.clone()));
+    let leases = Leases::start(state_dir.path(), gpus.clone())?;
+    let control = Control::new(watched.clone(), Arc::clone(&executors), gpus.clone(), leases);
+    let control = Arc::new(control);
 
     let agent_socket = Socket::bind(run_dir.agent_socket())?;
     let data_socket = Socket::bind(run_dir.data_socket())?;

@@ -24,7 +24,7 @@
 //! - [`data`]: connections of clients. [`peer`]: who they are. [`refusal`]: how some are turned
 //!   away. [`connections`]: how many there may be.
 //! - [`executors`]: the processes that serve them.
-//! - [`gpus`]: the node's GPUs and their health.
+//! - [`gpus`]: the node's GPUs and their health. [`leases`]: who holds which.
 //! - [`control`]: the API of [`api`].
 //! - [`yarn`]: the cluster that the node belongs to.
 //!
@@ -42,6 +42,7 @@ pub mod doctor;
 pub mod error;
 pub mod executors;
 pub mod gpus;
+pub mod leases;
 pub mod lock;
 pub mod logging;
 pub mod peer;

@@ -50,19 +50,28 @@ impl Answer for api::Status {
     const PATH: &'static str = "/v1/status";
 
     fn table(&self) -> Result<Table, &'static str> {
-        let api::AgentStatus { version, pid, uptime_s, ready, gpu_error, snapshot_error } =
-            &self.agent;
+        let api::AgentStatus {
+            version,
+            pid,
+            uptime_s,
+            ready,
+            gpu_error,
+            snapshot_error,
+            lease_error,
+        } = &self.agent;
         let ready = if *ready { "ready" } else { "stopping" };
-        let errors = gpu_error.iter().chain(snapshot_error).map(|error| format!(" ({error})"));
-        let gpus = self.gpus.to_string() + &errors.collect::<String>();
+        let counted = |count: u64, errors: &[&Option<String>]| {
+            let errors = errors.iter().filter_map(|error| error.as_ref());
+            errors.fold(count.to_string(), |text, error| format!("{text} ({error})"))
+        };
         let mut table = Table::new();
         table.load_preset(comfy_table::presets::NOTHING);
         for (name, value) in [
             ("agent", format!("{version}, {ready}, pid {pid}, up {}", seconds(*uptime_s))),
-            ("gpus", gpus),
+            ("gpus", counted(self.gpus, &[gpu_error, snapshot_error])),
             ("executors", self.executors.to_string()),
             ("attachments", self.attachments.to_string()),
-            ("leases", self.leases.to_string()),
+            ("leases", counted(self.leases, &[lease_error])),
             ("queries", self.queries.to_string()),
         ] {
             table.add_row([name.to_owned(), value]);
@@ -123,6 +132,7 @@ fn gpu_rows(gpu: &api::Gpu) -> Vec<[String; 11]> {
         row[0] = format!("{}:{}", gpu.index, slice.index);
         row[1] = format!("  {}", or_unknown(slice.profile.as_ref()));
         row[3] = or_unknown(slice.memory_total.map(bytes));
+        row[6] = or_unknown(slice.lease.as_ref());
         row[10] = or_unknown(slice.uuid.as_ref());
         row
     }));
@@ -205,19 +215,32 @@ impl Answer for api::Leases {
     const PATH: &'static str = "/v1/leases";
 
     fn table(&self) -> Result<Table, &'static str> {
-        let row = |lease: &api::Lease| {
-            [
-                lease.id.clone(),
-                or_unknown(lease.container.as_ref()),
-                user(lease.uid),
-                since(lease.since),
-                lease.source.clone(),
-                lease.devices.join(" "),
-            ]
-        };
-        let columns = ["ID", "CONTAINER", "USER", "FOR", "SOURCE", "DEVICES"];
-        rows(&columns, self.leases.iter().map(row), "no GPU is leased")
+        rows(&LEASE_COLUMNS, self.leases.iter().map(lease_row), "no GPU is leased")
     }
+}
+
+const LEASE_COLUMNS: [&str; 8] =
+    ["ID", "CONTAINER", "USER", ">PID", "FOR", "SOURCE", ">ADDRESSES", "DEVICES"];
+
+fn lease_row(lease: &api::Lease) -> [String; 8] {
+    let list = |items: &[String]| or_unknown(Some(items.join(" ")).filter(|text| !text.is_empty()));
+    [
+        lease.id.clone(),
+        or_unknown(lease.container.as_ref()),
+        user(lease.uid),
+        or_unknown(lease.pid),
+        since(lease.since),
+        lease.source.clone(),
+        list(&lease.addresses),
+        list(&lease.devices),
+    ]
+}
+
+/// One lease, as a table.
+pub(crate) fn lease(lease: &api::Lease) -> Table {
+    let mut table = table(&LEASE_COLUMNS);
+    table.add_row(lease_row(lease));
+    table
 }
 
 impl Answer for api::Queries {
@@ -279,6 +302,7 @@ mod tests {
                     uuid: Some("MIG-2".into()),
                     profile: Some("3g.20gb".into()),
                     memory_total: Some(20 << 30),
+                    lease: Some("lease-7".into()),
                 }],
                 waiting: None,
             },
@@ -301,7 +325,7 @@ mod tests {
             "{lines:?}"
         );
         let words: Vec<_> = lines[2].split_whitespace().collect();
-        assert_eq!(words, ["0:1", "3g.20gb", "20.0", "GiB", "MIG-2"]);
+        assert_eq!(words, ["0:1", "3g.20gb", "20.0", "GiB", "lease-7", "MIG-2"]);
     }
 
     #[test]
@@ -321,6 +345,7 @@ mod tests {
             ready: true,
             gpu_error: Some("driver/library version mismatch".into()),
             snapshot_error: Some("no space left".into()),
+            lease_error: Some("the lease store is damaged".into()),
         };
         let status = api::Status {
             schema: 1,
@@ -334,6 +359,7 @@ mod tests {
         let lines = lines(&status);
         assert_eq!(lines[0], "agent        1.2, ready, pid 7, up 1m 1s");
         assert_eq!(lines[1], "gpus         0 (driver/library version mismatch) (no space left)");
+        assert_eq!(lines[4], "leases       0 (the lease store is damaged)");
         assert_eq!(lines[5], "queries      3");
     }
 

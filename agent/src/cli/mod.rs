@@ -1,7 +1,7 @@
 //! The command line `creel`.
 //!
 //! ```text
-//!   creel status, gpus, …, queries cancel ──▶ client ──HTTP/JSON──▶ agent.sock   (creeld)
+//!   creel status, gpus, …, queries cancel, run ─▶ client ──HTTP/JSON──▶ agent.sock   (creeld)
 //!   creel sql, explain ──▶ sql::flight ──Arrow Flight SQL──▶ creel.sock   (creel-executor)
 //!   creel config, doctor, yarn, version, completions      need no agent
 //! ```
@@ -16,7 +16,9 @@ mod config;
 mod doctor;
 pub mod exit;
 mod human;
+mod lease;
 mod queries;
+mod run;
 mod sql;
 mod stdout;
 mod version;
@@ -38,7 +40,7 @@ use crate::run_dir::RunDir;
 #[command(name = "creel", version, disable_help_subcommand = true, after_help = AFTER_HELP)]
 pub struct Cli {
     /// Print one JSON object with "schema" instead of a table (sql, explain: one object a row;
-    /// completions, config default: no change)
+    /// completions, config default, run: no change)
     #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
     /// The agent's run directory [default: `CREEL_RUN_DIR`, else /run/creel for root and
@@ -68,8 +70,15 @@ enum Command {
     Executors,
     /// Show the connections to executors
     Attachments,
-    /// Show which container holds which GPU
+    /// Show which container or process holds which GPU
     Leases,
+    /// Show or end one lease
+    Lease {
+        #[command(subcommand)]
+        action: lease::Action,
+    },
+    /// Run a program with GPUs of its own
+    Run(run::Arguments),
     /// Show the running queries, or cancel one
     Queries {
         #[command(subcommand)]
@@ -153,6 +162,8 @@ async fn run_async(cli: &Cli) -> Result<(), Error> {
         Command::Executors => answers::show::<api::Executors>(&client, cli.json).await,
         Command::Attachments => answers::show::<api::Attachments>(&client, cli.json).await,
         Command::Leases => answers::show::<api::Leases>(&client, cli.json).await,
+        Command::Lease { action } => lease::run(action, &client, cli.json).await,
+        Command::Run(arguments) => run::run(arguments, &client).await,
         Command::Queries { action } => queries::run(action.as_ref(), &client, cli.json).await,
         Command::Sql(arguments) => sql::run(arguments, &run_dir, cli.json).await,
         Command::Explain(arguments) => sql::explain(arguments, &run_dir, cli.json).await,
@@ -200,6 +211,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_run_keeps_its_own_flags() {
+        let cli = Cli::try_parse_from(["creel", "run", "--gpus", "2", "prog", "--json", "-x"]);
+        let cli = cli.unwrap();
+        assert!(!cli.json);
+        assert!(matches!(cli.command, Command::Run(_)));
+    }
+
+    #[test]
     fn wrong_usage_is_code_2() {
         for arguments in [
             &["creel"][..],
@@ -210,6 +229,10 @@ mod tests {
             &["creel", "sql", "-c", "SELECT 1", "--format", "xml"],
             &["creel", "sql", "-c", "SELECT 1", "--set", "sql.batch_size"],
             &["creel", "completions", "cobol"],
+            &["creel", "lease"],
+            &["creel", "run"],
+            &["creel", "run", "--gpus", "0", "--", "true"],
+            &["creel", "run", "--wait", "soon", "--", "true"],
         ] {
             let error = Cli::try_parse_from(arguments).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{arguments:?}");

@@ -6,39 +6,64 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
+use hyper::body::Body;
 use serde::Serialize;
 
 use super::Control;
 use super::viewer::Viewer;
 use crate::api::{self, SCHEMA};
 use crate::executors::Listed;
+use crate::peer::Peer;
 
 /// What the path of one query begins with.
 const QUERY: &str = "/v1/queries/";
+/// The path of all leases, and what that of one begins with.
+const LEASES: &str = "/v1/leases";
+const LEASE: &str = "/v1/leases/";
 
-type Answer = Response<Full<Bytes>>;
+/// Why a body could not be read.
+pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+pub(super) type Answer = Response<Full<Bytes>>;
 
 /// A request that is not answered as it was meant: with what status, and why.
-struct Refused(StatusCode, String);
+pub(super) struct Refused(pub(super) StatusCode, pub(super) String);
 
 impl Control {
-    /// Answers a request. Its body is not looked at.
-    pub(super) async fn answer<B>(&self, viewer: Viewer, request: &Request<B>) -> Answer {
-        let path = request.uri().path();
+    /// Answers a request of a peer.
+    pub(super) async fn answer<B>(&self, viewer: Viewer, peer: &Peer, request: Request<B>) -> Answer
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        let (head, body) = request.into_parts();
+        let path = head.uri.path();
         // Before anything is done for it.
-        let takes = if path.starts_with(QUERY) { Method::DELETE } else { Method::GET };
-        if request.method() != takes {
-            return not_allowed(request.method(), &takes, path);
+        let takes = methods(path);
+        if !takes.contains(&head.method) {
+            return not_allowed(&head.method, takes, path);
         }
-        self.route(viewer, path).await.unwrap_or_else(|Refused(status, error)| {
+        let answered = match (path, &head.method) {
+            (LEASES, &Method::POST) => self.lease(peer, body).await,
+            (_, &Method::DELETE) => self.delete(viewer, path).await,
+            _ => self.get(viewer, path).await,
+        };
+        answered.unwrap_or_else(|Refused(status, error)| {
             json(status, &api::Failure { schema: SCHEMA, error })
         })
     }
 
-    async fn route(&self, viewer: Viewer, path: &str) -> Result<Answer, Refused> {
+    async fn delete(&self, viewer: Viewer, path: &str) -> Result<Answer, Refused> {
+        Ok(match path.strip_prefix(QUERY) {
+            Some(id) => json(StatusCode::OK, &self.cancel(viewer, id).await?),
+            None => json(StatusCode::OK, &self.release(viewer, path.trim_start_matches(LEASE))?),
+        })
+    }
+
+    async fn get(&self, viewer: Viewer, path: &str) -> Result<Answer, Refused> {
         let ok = StatusCode::OK;
-        if let Some(id) = path.strip_prefix(QUERY) {
-            return Ok(json(ok, &self.cancel(viewer, id).await?));
+        if let Some(id) = path.strip_prefix(LEASE) {
+            return Ok(json(ok, &self.one_lease(viewer, id)?));
         }
         Ok(match path {
             "/v1/version" => json(ok, &version()),
@@ -46,7 +71,7 @@ impl Control {
             "/v1/gpus" => json(ok, &self.gpus().await?),
             "/v1/executors" => json(ok, &self.executors(viewer).await),
             "/v1/attachments" => json(ok, &self.attachments(viewer).await),
-            "/v1/leases" => json(ok, &api::Leases { schema: SCHEMA, leases: Vec::new() }),
+            LEASES => json(ok, &self.all_leases(viewer)),
             "/v1/queries" => json(ok, &self.queries(viewer).await),
             _ => {
                 let reason = format!("there is no {path}; see docs/agent.md for what there is");
@@ -71,19 +96,27 @@ impl Control {
                 ready: self.ready.load(Ordering::Relaxed),
                 gpu_error,
                 snapshot_error: self.gpus.snapshot_error(),
+                lease_error: self.leases.problem(),
             },
             gpus,
             executors: listed.iter().filter(|listed| listed.executor.pid.is_some()).count() as u64,
             attachments: count(|listed| listed.attachments.len()),
-            leases: 0,
+            leases: self.all_leases(viewer).leases.len() as u64,
             queries: count(|listed| listed.queries.len()),
         }
     }
 
     async fn gpus(&self) -> Result<api::Gpus, Refused> {
         let gpus = self.gpus.fresh().await;
-        let gpus =
+        let mut gpus =
             gpus.map_err(|error| Refused(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+        let lease_on = |uuid: Option<&String>| Some(self.leases.on(uuid?)?.id());
+        for gpu in &mut gpus {
+            gpu.lease = lease_on(gpu.uuid.as_ref());
+            for slice in &mut gpu.mig.slices {
+                slice.lease = lease_on(slice.uuid.as_ref());
+            }
+        }
         Ok(api::Gpus { schema: SCHEMA, gpus })
     }
 
@@ -139,17 +172,31 @@ fn version() -> api::Version {
     api::Version { schema: SCHEMA, version: env!("CARGO_PKG_VERSION").to_owned() }
 }
 
+/// The methods that a path takes.
+fn methods(path: &str) -> &'static [Method] {
+    if path.starts_with(QUERY) {
+        &[Method::DELETE]
+    } else if path.starts_with(LEASE) {
+        &[Method::GET, Method::DELETE]
+    } else if path == LEASES {
+        &[Method::GET, Method::POST]
+    } else {
+        &[Method::GET]
+    }
+}
+
 /// RFC 9110, 15.5.6.
-fn not_allowed(method: &Method, takes: &Method, path: &str) -> Answer {
-    let error = format!("{path} takes {takes}, not {method}");
+fn not_allowed(method: &Method, takes: &[Method], path: &str) -> Answer {
+    let takes: Vec<_> = takes.iter().map(Method::as_str).collect();
+    let error = format!("{path} takes {}, not {method}", takes.join(" and "));
     let failure = api::Failure { schema: SCHEMA, error };
     let mut response = json(StatusCode::METHOD_NOT_ALLOWED, &failure);
-    let takes = http::HeaderValue::from_str(takes.as_str());
+    let takes = http::HeaderValue::from_str(&takes.join(", "));
     response.headers_mut().extend(takes.ok().map(|takes| (ALLOW, takes)));
     response
 }
 
-fn json(status: StatusCode, answer: &impl Serialize) -> Answer {
+pub(super) fn json(status: StatusCode, answer: &impl Serialize) -> Answer {
     let (status, body) = match serde_json::to_vec(answer) {
         Ok(body) => (status, body),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into_bytes()),

@@ -1,9 +1,10 @@
 //! The control API on `agent.sock`: HTTP/1.1 and JSON, for whoever may connect.
 //!
 //! - `viewer`: who asks, and what they may see.
-//! - `answer`: what they are told.
+//! - `answer`: what they are told. `leases`: of leases.
 
 mod answer;
+mod leases;
 mod viewer;
 
 use std::convert::Infallible;
@@ -26,6 +27,7 @@ use crate::api;
 use crate::connections::Connections;
 use crate::executors::Executors;
 use crate::gpus::Gpus;
+use crate::leases::Leases;
 use crate::peer::{Looks, Peer, Proc};
 use crate::socket::Socket;
 
@@ -37,7 +39,7 @@ const TOGETHER: usize = 1024;
 const REQUEST: Duration = Duration::from_secs(10);
 /// How long a connection may stay.
 const STAY: Duration = Duration::from_mins(5);
-/// What a request's head may have. Bodies are not read.
+/// What a request's head may have.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// What the control API speaks of.
@@ -49,6 +51,7 @@ pub struct Control {
     settings: watch::Receiver<Arc<Settings>>,
     executors: Arc<Executors>,
     gpus: Gpus,
+    leases: Leases,
 }
 
 impl Control {
@@ -57,8 +60,16 @@ impl Control {
         settings: watch::Receiver<Arc<Settings>>,
         executors: Arc<Executors>,
         gpus: Gpus,
+        leases: Leases,
     ) -> Self {
-        Self { ready: AtomicBool::new(false), started: Instant::now(), settings, executors, gpus }
+        Self {
+            ready: AtomicBool::new(false),
+            started: Instant::now(),
+            settings,
+            executors,
+            gpus,
+            leases,
+        }
     }
 }
 
@@ -106,10 +117,10 @@ async fn converse(stream: UnixStream, control: &Control, looks: &Looks) {
     };
     let group = control.settings.borrow().agent_group.clone();
     let viewer = Viewer::of(&peer, group).await;
-    let service =
-        service_fn(
-            |request| async move { Ok::<_, Infallible>(control.answer(viewer, &request).await) },
-        );
+    let (viewer, peer) = (&viewer, &peer);
+    let service = service_fn(|request| async move {
+        Ok::<_, Infallible>(control.answer(*viewer, peer, request).await)
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST)

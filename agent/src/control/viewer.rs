@@ -29,6 +29,11 @@ impl Viewer {
         self.manages || self.uid == uid
     }
 
+    /// Whether what is not theirs may be managed.
+    pub(super) fn manages(self) -> bool {
+        self.manages
+    }
+
     /// Who it is, as a query's client is told.
     pub(super) fn uid(self) -> u32 {
         self.uid
@@ -48,7 +53,8 @@ mod tests {
             pid: 1,
             groups: groups.to_vec(),
             cwd: None,
-            container: None,
+            container: Ok(None),
+            lineage: Vec::new(),
             pidfd: OwnedFd::from(std::fs::File::open("/dev/null").unwrap()),
         };
         Viewer::of(&peer, group.to_owned()).await.sees(uid + 1)

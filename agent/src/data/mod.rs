@@ -70,7 +70,7 @@ impl Doorman {
     async fn let_in(&self, door: Door, stream: UnixStream, peer: Peer, place: Place) {
         let lease = Vec::new();
         let client = Client {
-            container: peer.container.as_deref(),
+            container: peer.container_id(),
             lease: &lease,
             unleased: self.settings.borrow().gpu_unleased,
         };

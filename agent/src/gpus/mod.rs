@@ -56,7 +56,7 @@ struct Shared {
 }
 
 /// Something that can be given to one user alone: a whole GPU or a MIG slice.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unit {
     /// Place among the node's units, from 0: its address for Spark.
     pub address: u32,
@@ -64,6 +64,12 @@ pub struct Unit {
     pub uuid: Option<String>,
     /// Whether it may be given to anybody.
     pub usable: bool,
+    /// Why not.
+    pub reasons: Vec<String>,
+    /// Minor number of `/dev/nvidiaN`, of a slice that of its GPU.
+    pub minor: Option<u32>,
+    /// Processes on it, as the driver numbers them: in the initial PID namespace.
+    pub processes: Vec<u32>,
 }
 
 /// Tells of looks at the GPUs.
@@ -130,31 +136,34 @@ impl Gpus {
 
     /// The GPUs as they are; waits for the driver for `discovery.deadline` at the most.
     pub async fn fresh(&self) -> Result<Vec<api::Gpu>, Error> {
+        self.look_and_view(FRESH).await
+    }
+
+    async fn look_and_view(&self, age: Duration) -> Result<Vec<api::Gpu>, Error> {
         let gpus = self.clone();
         // It goes on when who asked has gone.
-        let look = tokio::spawn(async move { gpus.look(FRESH).await });
+        let look = tokio::spawn(async move { gpus.look(age).await });
         look.await.map_err(|error| Error::Failed(error.to_string()))?;
         self.view(self.shared.seen.borrow().as_ref())
     }
 
     /// What can be given to users, as it was seen last, without waiting for the driver.
     pub async fn units(&self) -> Result<Vec<Unit>, Error> {
-        let usable: Vec<bool> = self
-            .known()
-            .await?
-            .iter()
-            .map(|gpu| gpu.health.state == api::HealthState::Healthy)
-            .collect();
+        let gpus = self.known().await?;
+        Ok(self.units_of(&gpus))
+    }
+
+    /// What can be given to users, by a look that began not longer ago than `age`. Waits for the
+    /// driver for `discovery.deadline` at the most.
+    pub async fn units_since(&self, age: Duration) -> Result<Vec<Unit>, Error> {
+        let gpus = self.look_and_view(age).await?;
+        Ok(self.units_of(&gpus))
+    }
+
+    fn units_of(&self, gpus: &[api::Gpu]) -> Vec<Unit> {
         let seen = self.shared.seen.borrow();
         let inventory = seen.as_ref().and_then(|seen| seen.inventory.as_deref());
-        let units = inventory.into_iter().flat_map(Inventory::units);
-        Ok(units
-            .map(|unit| Unit {
-                address: unit.address,
-                uuid: unit.uuid().map(str::to_owned),
-                usable: usable.get(unit.gpu.index as usize).is_some_and(|usable| *usable),
-            })
-            .collect())
+        inventory.map_or_else(Vec::new, |inventory| view::units(inventory, gpus))
     }
 
     /// Tells of every look from now on.

@@ -1,0 +1,117 @@
+//! A lease: who holds which devices since when, and what said that they are due.
+
+use serde::{Deserialize, Serialize};
+
+use super::holder::Holder;
+use crate::api;
+
+/// A lease, as the store has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Its number, unique in the life of a state directory.
+    pub number: u64,
+    /// Who holds it.
+    pub holder: Holder,
+    /// What is held; nothing, if the holder was allotted nothing.
+    pub devices: Vec<Held>,
+    /// Since when, in seconds since the Unix epoch.
+    pub since: u64,
+    /// What said how many.
+    pub source: Source,
+}
+
+/// A device that is held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// `GPU-…` or `MIG-…`.
+    pub uuid: String,
+    /// Its address where its holder runs: the place among the devices that are visible there.
+    pub address: u32,
+}
+
+/// What said how many devices are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// What the container's control group lets it open.
+    Cgroup,
+    /// The NodeManager, which assigned the devices itself.
+    NodeManager,
+    /// The ResourceManager's record of the container.
+    ResourceManager,
+    /// The variable `CREEL_GPUS`.
+    CreelGpus,
+    /// Spark's configuration in the container's directory.
+    Spark,
+    /// The request.
+    Request,
+    /// Nothing: one device is given.
+    Default,
+}
+
+impl Source {
+    /// Its name in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cgroup => "cgroup",
+            Self::NodeManager => "nodemanager",
+            Self::ResourceManager => "resourcemanager",
+            Self::CreelGpus => "CREEL_GPUS",
+            Self::Spark => "spark",
+            Self::Request => "request",
+            Self::Default => "default",
+        }
+    }
+}
+
+/// What the id of a lease begins with; its number follows.
+const PREFIX: &str = "lease-";
+
+/// The id of a lease of that number, as `lease-7`.
+pub fn id(number: u64) -> String {
+    format!("{PREFIX}{number}")
+}
+
+/// The number in an id.
+pub fn number(id: &str) -> Option<u64> {
+    id.strip_prefix(PREFIX)?.parse().ok()
+}
+
+impl Lease {
+    /// Its id.
+    pub fn id(&self) -> String {
+        id(self.number)
+    }
+
+    /// Whether it is on that device.
+    pub fn holds(&self, uuid: &str) -> bool {
+        self.devices.iter().any(|held| held.uuid == uuid)
+    }
+
+    /// As the control API shows it.
+    pub fn view(&self) -> api::Lease {
+        api::Lease {
+            id: self.id(),
+            container: self.holder.container.clone(),
+            uid: self.holder.uid,
+            pid: self.holder.pid(),
+            devices: self.devices.iter().map(|held| held.uuid.clone()).collect(),
+            addresses: self.devices.iter().map(|held| held.address.to_string()).collect(),
+            since: self.since,
+            source: self.source.name().to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids() {
+        assert_eq!(number(&id(7)), Some(7));
+        for other in ["lease-", "lease-x", "7", "lease--1"] {
+            assert_eq!(number(other), None, "{other}");
+        }
+    }
+}
