@@ -25,7 +25,20 @@ impl RunDir {
     /// it would be too long.
     pub fn resolve(flag: Option<PathBuf>) -> Result<Self, Error> {
         let root = rustix::process::geteuid().is_root();
-        let path = choose(flag, |name| std::env::var_os(name), root).ok_or(Error::NoRunDir)?;
+        Self::of(choose(flag, |name| std::env::var_os(name), root).ok_or(Error::NoRunDir)?)
+    }
+
+    /// The run directory of the agent that this process is to talk to: the flag's, else that of
+    /// `CREEL_RUN_DIR`, else the user's own if there is one, else `/run/creel`.
+    ///
+    /// # Errors
+    /// [`Error::SocketPath`] where a socket's path in it would be too long.
+    pub fn find(flag: Option<PathBuf>) -> Result<Self, Error> {
+        let root = rustix::process::geteuid().is_root();
+        Self::of(chosen_by_client(flag, |name| std::env::var_os(name), root, Path::is_dir))
+    }
+
+    fn of(path: PathBuf) -> Result<Self, Error> {
         let path = std::path::absolute(&path).unwrap_or(path);
         let run_dir = Self(path);
         // The longest of them, with more GPUs than any node has.
@@ -69,6 +82,20 @@ fn choose(
     })
 }
 
+fn chosen_by_client(
+    flag: Option<PathBuf>,
+    variable: impl Fn(&str) -> Option<OsString>,
+    root: bool,
+    is_dir: impl Fn(&Path) -> bool,
+) -> PathBuf {
+    let named = flag.is_some() || variable("CREEL_RUN_DIR").is_some_and(|value| !value.is_empty());
+    match choose(flag, variable, root) {
+        // A user's own agent comes before the node's.
+        Some(path) if named || is_dir(&path) => path,
+        _ => SYSTEM.into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +116,22 @@ mod tests {
         assert_eq!(chosen(None, &both[1..], false).as_deref(), Some("/run/user/7/creel"));
         assert_eq!(chosen(None, &[("CREEL_RUN_DIR", "")], true).as_deref(), Some("/run/creel"));
         assert_eq!(chosen(None, &[], false), None);
+    }
+
+    #[test]
+    fn a_client_goes_to_the_nodes_agent_unless_the_user_has_one() {
+        let find = |flag: Option<&str>, variables: &[(&str, &str)], own: bool| {
+            let variable = |name: &str| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+            };
+            chosen_by_client(flag.map(Into::into), variable, false, |_| own).display().to_string()
+        };
+        let session = [("XDG_RUNTIME_DIR", "/run/user/7")];
+        assert_eq!(find(None, &session, true), "/run/user/7/creel");
+        assert_eq!(find(None, &session, false), "/run/creel");
+        assert_eq!(find(None, &[], false), "/run/creel");
+        assert_eq!(find(None, &[("CREEL_RUN_DIR", "/tmp/run")], false), "/tmp/run");
+        assert_eq!(find(Some("/flag"), &session, false), "/flag");
     }
 
     #[test]

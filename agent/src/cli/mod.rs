@@ -43,8 +43,8 @@ pub struct Cli {
     /// completions, config default, run: no change)
     #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
-    /// The agent's run directory [default: `CREEL_RUN_DIR`, else /run/creel for root and
-    /// `$XDG_RUNTIME_DIR/creel` for others]
+    /// The agent's run directory [default: `CREEL_RUN_DIR`, else `$XDG_RUNTIME_DIR/creel` if it is
+    /// there, else /run/creel]
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "DIR")]
     run_dir: Option<PathBuf>,
     /// The settings file [default: /etc/creel/creel.toml]
@@ -150,7 +150,7 @@ async fn run_async(cli: &Cli) -> Result<(), Error> {
     if let Command::Yarn { action } = &cli.command {
         return yarn::run(action, cli.config.clone(), cli.json);
     }
-    let run_dir = RunDir::resolve(cli.run_dir.clone());
+    let run_dir = RunDir::find(cli.run_dir.clone());
     if let Command::Version = cli.command {
         return version::run(run_dir.ok(), cli.json).await;
     }

@@ -102,7 +102,7 @@ impl Node {
         Self {
             root: "/".into(),
             uid: rustix::process::geteuid().as_raw(),
-            run_dir: RunDir::resolve(run_dir),
+            run_dir: RunDir::find(run_dir),
             sources: Sources::of_process(config, Vec::new()),
             spill_dir: crate::executors::spill_base(&Settings::default()),
             discovery: crate::programs::find("creel-discovery", "CREEL_DISCOVERY"),
