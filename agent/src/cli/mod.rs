@@ -148,7 +148,7 @@ async fn run_async(cli: &Cli) -> Result<(), Error> {
         return doctor::run(cli.run_dir.clone(), cli.config.clone(), cli.json).await;
     }
     if let Command::Yarn { action } = &cli.command {
-        return yarn::run(action, cli.config.clone(), cli.json);
+        return yarn::run(action, cli.run_dir.clone(), cli.config.clone(), cli.json);
     }
     let run_dir = RunDir::find(cli.run_dir.clone());
     if let Command::Version = cli.command {

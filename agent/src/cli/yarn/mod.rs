@@ -2,6 +2,7 @@
 
 mod conf_dir;
 mod files;
+mod provider;
 
 use std::path::PathBuf;
 
@@ -19,13 +20,27 @@ pub(crate) enum Action {
     Apply(files::Arguments),
     /// Take back what apply wrote
     Undo(files::UndoArguments),
+    /// Print the node's label, as a script of the NodeManager
+    NodeLabel(provider::LabelArguments),
+    /// Print the node's attributes, as a script of the NodeManager
+    NodeAttributes,
+    /// Say what should stop all scheduling on the node, as a health script of the NodeManager
+    Health(provider::HealthArguments),
 }
 
-pub(crate) fn run(action: &Action, config: Option<PathBuf>, json: bool) -> Result<(), Error> {
+pub(crate) fn run(
+    action: &Action,
+    run_dir: Option<PathBuf>,
+    config: Option<PathBuf>,
+    json: bool,
+) -> Result<(), Error> {
     match action {
         Action::ConfDir(arguments) => conf_dir::run(arguments, config, json),
         Action::Diff(arguments) => files::diff(arguments, config, json),
         Action::Apply(arguments) => files::apply(arguments, config, json),
         Action::Undo(arguments) => files::undo(arguments, config, json),
+        Action::NodeLabel(arguments) => provider::node_label(arguments, run_dir),
+        Action::NodeAttributes => provider::node_attributes(run_dir),
+        Action::Health(arguments) => provider::health(arguments, run_dir),
     }
 }
