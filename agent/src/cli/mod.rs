@@ -129,18 +129,24 @@ fn run(cli: &Cli) -> Result<(), Error> {
     match &cli.command {
         Command::Config { action } => config::run(action, cli.config.clone(), cli.json),
         Command::Completions { shell } => completions(*shell),
-        _ => {
-            // Two threads: one may be stuck in a write to standard output.
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(2)
-                .enable_all()
-                .build()
-                .map_err(|error| Error::Failed(format!("cannot start threads: {error}")))?;
-            let result = runtime.block_on(run_async(cli));
-            runtime.shutdown_background();
-            result
+        Command::Yarn { action } => {
+            yarn::run(action, cli.run_dir.clone(), cli.config.clone(), cli.json)
         }
+        _ => block_on(run_async(cli)),
     }
+}
+
+/// Runs to the end, and leaves behind what hangs.
+fn block_on(run: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    // Two threads: one may be stuck in a write to standard output.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Error::Failed(format!("cannot start threads: {error}")))?;
+    let result = runtime.block_on(run);
+    runtime.shutdown_background();
+    result
 }
 
 async fn run_async(cli: &Cli) -> Result<(), Error> {

@@ -21,6 +21,11 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
+    /// The one of the command line.
+    pub(crate) fn given(&self) -> Option<PathBuf> {
+        self.conf_dir.clone()
+    }
+
     /// Finds the directory.
     pub(crate) fn find(&self, settings: &Settings) -> Result<ConfDir, Error> {
         conf_dir::find(self.conf_dir.as_deref(), settings)

@@ -3,6 +3,7 @@
 mod conf_dir;
 mod files;
 mod provider;
+mod status;
 
 use std::path::PathBuf;
 
@@ -12,6 +13,8 @@ use crate::error::Error;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
+    /// Show this node as YARN sees it, and where that is not what it is
+    Status(status::Arguments),
     /// Print which configuration directory of Hadoop is used, and who named it
     ConfDir(conf_dir::Arguments),
     /// Show what apply would change, as a unified diff
@@ -35,6 +38,10 @@ pub(crate) fn run(
     json: bool,
 ) -> Result<(), Error> {
     match action {
+        Action::Status(arguments) => {
+            let run = status::run(arguments, run_dir, config, json);
+            crate::cli::block_on(run)
+        }
         Action::ConfDir(arguments) => conf_dir::run(arguments, config, json),
         Action::Diff(arguments) => files::diff(arguments, config, json),
         Action::Apply(arguments) => files::apply(arguments, config, json),

@@ -30,6 +30,15 @@ pub const MIXED: &str = "mixed";
 /// An attribute.
 pub type Attribute = (&'static str, String);
 
+/// How many devices YARN counts.
+pub fn count(snapshot: &Snapshot) -> u64 {
+    devices(&View::of(snapshot, None, |_| false)) as u64
+}
+
+fn devices(view: &View<'_>) -> usize {
+    view.gpus.iter().map(|seen| usize::from(seen.is_whole()) + seen.slices.len()).sum()
+}
+
 /// The node's attributes; none on a node without a GPU.
 pub fn of(snapshot: &Snapshot) -> Vec<Attribute> {
     let view = View::of(snapshot, None, |_| false);
@@ -39,7 +48,6 @@ pub fn of(snapshot: &Snapshot) -> Vec<Attribute> {
     }
     let whole = view.gpus.iter().filter(|seen| seen.is_whole());
     let slices = view.gpus.iter().flat_map(|seen| &seen.slices);
-    let count = whole.clone().count() + slices.clone().count();
     let memory = whole
         .map(|seen| seen.gpu.memory.total)
         .chain(slices.clone().map(|slice| slice.memory.total))
@@ -52,7 +60,7 @@ pub fn of(snapshot: &Snapshot) -> Vec<Attribute> {
     let nvlink = |gpu: &&Gpu| gpu.nvlink.as_ref().map(|peers| (!peers.is_empty()).to_string());
     let driver = view.driver;
     [
-        ("GPU_COUNT", Some(count.to_string())),
+        ("GPU_COUNT", Some(devices(&view).to_string())),
         ("GPU_MODEL", common(gpus.iter().map(|gpu| gpu.name.clone()))),
         ("GPU_MEMORY_MIB", common(memory)),
         ("GPU_DRIVER", driver.and_then(|driver| driver.version.clone())),
