@@ -64,4 +64,34 @@ choices! {
         /// Yes.
         Allow = "allow",
     }
+
+    /// How the pool of a GPU's memory is sized.
+    PoolSizing {
+        /// A first size and one up to which it grows, both shares of all memory.
+        Classic = "classic",
+        /// One size, a share of the free memory.
+        Current = "current",
+    }
+
+    /// Who hands out a GPU's memory.
+    PoolKind {
+        /// An arena for each stream over one pool.
+        Arena = "ARENA",
+        /// One pool for all streams.
+        Default = "DEFAULT",
+        /// The driver's own stream-ordered pool.
+        Async = "ASYNC",
+        /// The driver, for each buffer.
+        None = "NONE",
+    }
+
+    /// Where each allocation of a GPU's memory is logged.
+    PoolDebug {
+        /// Nowhere.
+        None = "NONE",
+        /// To standard output.
+        Stdout = "STDOUT",
+        /// To standard error.
+        Stderr = "STDERR",
+    }
 }

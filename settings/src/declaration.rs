@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::choice::{KeepLostGpus, LogFormat, MigMinor, Unleased};
+use crate::alias::canonical;
+use crate::auto::Auto;
+use crate::choice::{KeepLostGpus, LogFormat, MigMinor, PoolDebug, PoolKind, PoolSizing, Unleased};
 use crate::error::Error;
+use crate::fraction::Fraction;
 use crate::load::Origin;
 use crate::memory::Memory;
 use crate::size::Size;
@@ -154,6 +157,35 @@ settings! {
 
     /// Whether a user who is in no container may use a GPU that nobody holds.
     Node "gpu.unleased" gpu_unleased: Unleased = "deny";
+    /// Tasks of all queries that may use a GPU at one time; 0 means as many as the memory of those measured allows.
+    Node "gpu.concurrent_tasks" gpu_concurrent_tasks: usize = "0", "tasks" in 0..=1024;
+
+    /// Who hands out the GPU's memory: ARENA and DEFAULT are pools of ours, ASYNC is the driver's pool, NONE is the driver for each buffer.
+    Node "gpu.memory.pool" gpu_memory_pool: PoolKind = "ASYNC";
+    /// Rules of the pool's size: current has one size, a share of the free memory; classic a first and a largest, shares of all memory.
+    Node "gpu.memory.sizing" gpu_memory_sizing: PoolSizing = "current";
+    /// The pool's share of the GPU's memory, at first; auto is 1 by current rules, 0.9 by classic ones.
+    Node "gpu.memory.alloc_fraction" gpu_memory_alloc_fraction: Auto<Fraction> = "auto";
+    /// The pool's share of all memory of the GPU, at the most.
+    Node "gpu.memory.max_alloc_fraction" gpu_memory_max_alloc_fraction: Fraction = "1";
+    /// The pool's share of all memory of the GPU, at the least; with less there is no pool. Current rules only.
+    Node "gpu.memory.min_alloc_fraction" gpu_memory_min_alloc_fraction: Fraction = "0.25";
+    /// Memory of the GPU that is left to the driver and kernels; auto is 640 MiB by current rules, 1 GiB by classic ones.
+    Node "gpu.memory.reserve" gpu_memory_reserve: Auto<Size> = "auto";
+    /// The pool's size, whatever the fractions say; auto leaves it to them. Current rules only.
+    Node "gpu.memory.alloc_size" gpu_memory_alloc_size: Auto<Size> = "auto";
+    /// Where each allocation and free of the GPU's memory is logged, as CSV.
+    Node "gpu.memory.debug" gpu_memory_debug: PoolDebug = "NONE";
+    /// What one attachment may hold of the GPU's pool; a percentage is of the pool.
+    Node "gpu.memory.attachment_quota" gpu_memory_attachment_quota: Memory = "100%";
+    /// How long a query may wait for memory of the GPU that others hold.
+    Node "gpu.memory.wait_timeout" gpu_memory_wait_timeout: Duration = "5m";
+    /// Page-locked memory of the host for copies to and from the GPU.
+    Node "gpu.memory.pinned_pool_size" gpu_memory_pinned_pool_size: Size = "256 MiB";
+    /// Memory of the host for the GPU's queries, page-locked and not; auto is a share of what is free.
+    Node "gpu.memory.host_limit" gpu_memory_host_limit: Auto<Size> = "auto";
+    /// What batches that left the GPU may take of that before they go to disk; auto is the pinned pool and 1 GiB.
+    Node "gpu.memory.host_spill_size" gpu_memory_host_spill_size: Auto<Size> = "auto";
 
     /// Rows of a batch, at the most.
     Session "sql.batch_size" sql_batch_size: usize = "8192", "rows" in 1..=1_048_576;
@@ -190,8 +222,9 @@ settings! {
     Node "yarn.nodemanager_url" yarn_nodemanager_url: String = "";
 }
 
-/// The setting of that name.
+/// The setting of that name, or of that alias ([`crate::alias`]).
 pub fn find(name: &str) -> Option<&'static Setting> {
+    let name = canonical(name);
     SETTINGS.iter().find(|setting| setting.name == name)
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::alias::ALIASES;
 use crate::declaration::{SETTINGS, Setting};
 
 /// The settings by table, in the order of their declaration.
@@ -54,6 +55,10 @@ pub fn markdown() -> String {
                 .expect("a String takes all");
         }
     }
+    page.push_str("\n## Names of others\n\n| name | setting |\n|---|---|\n");
+    for (alias, name) in ALIASES {
+        writeln!(page, "| `{alias}` | `{name}` |").expect("a String takes all");
+    }
     page
 }
 
@@ -85,6 +90,10 @@ memory = \"4 GiB\"
 threads = 8
 ```
 
+The names that the RAPIDS Accelerator for Apache Spark has for the same settings are taken wherever
+ours are: `spark.rapids.memory.gpu.allocFraction` is `gpu.memory.alloc_fraction`. The table of them
+is at the end.
+
 An unknown name or a bad value is an error with its file, its line, what was expected and the
 nearest known name. All mistakes of a file are reported at once. `creel config check` reports
 them without an agent, `creel config list` shows every value in force and where it came from.
@@ -95,6 +104,7 @@ them without an agent, `creel config list` shows every value in force and where 
 |---|---|
 | size | A number and a unit: `64 MiB`, `10g`, `1.5GiB`; a plain number is bytes. Every unit is binary, as Spark's are: `k`, `kb` and `KiB` are 1024 bytes. |
 | memory | A size, or a percentage of the memory that there is: `60%`. |
+| fraction | A number from 0 to 1: `0.9`. |
 | duration | Whole numbers with units, the larger first: `500ms`, `30s`, `5m`, `1h 30m`, `2d`. |
 | path | An absolute path. |
 

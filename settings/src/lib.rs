@@ -30,25 +30,32 @@
 //! - [`load`]: `creel.toml`, the environment and flags, one over the other, and where each value
 //!   came from.
 //! - [`file`](mod@file): `creel.toml` itself.
-//! - [`value`]: the types of values; [`size`], [`duration`], [`memory`] and [`choice`] are those
-//!   with a notation of their own.
+//! - [`alias`]: names that other software has for them.
+//! - [`value`]: the types of values; [`size`], [`duration`], [`memory`], [`fraction`], [`choice`]
+//!   and [`auto`] are those with a notation of their own.
 //! - [`document`]: the default file and the page of the manual.
 
+pub mod alias;
+pub mod auto;
 pub mod choice;
 pub mod declaration;
 pub mod document;
 pub mod duration;
 pub mod error;
 pub mod file;
+pub mod fraction;
 pub mod load;
 pub mod memory;
 pub mod size;
 pub mod value;
 
-pub use choice::{KeepLostGpus, LogFormat, MigMinor, Unleased};
+pub use alias::ALIASES;
+pub use auto::Auto;
+pub use choice::{KeepLostGpus, LogFormat, MigMinor, PoolDebug, PoolKind, PoolSizing, Unleased};
 pub use declaration::{SETTINGS, Scope, Setting, Settings, find};
 pub use document::{default_file, markdown};
 pub use error::Error;
+pub use fraction::Fraction;
 pub use load::{DEFAULT_FILE, Loaded, Origin, Sources, assignment};
 pub use memory::Memory;
 pub use size::Size;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::auto::AUTO;
+
 /// What a setting's value is, and in what notation it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -27,12 +29,16 @@ pub enum Kind {
     },
     /// [`crate::memory`].
     Memory,
+    /// [`crate::fraction`].
+    Fraction,
     /// Any text.
     Text,
     /// An absolute path, or nothing.
     Path,
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// [`crate::auto`]: `auto`, or what this takes.
+    Auto(&'static Self),
 }
 
 impl Kind {
@@ -44,9 +50,11 @@ impl Kind {
             Self::Size => "size",
             Self::Duration { .. } => "duration",
             Self::Memory => "memory",
+            Self::Fraction => "fraction",
             Self::Text => "text",
             Self::Path => "path",
             Self::Choice(_) => "choice",
+            Self::Auto(kind) => kind.name(),
         }
     }
 
@@ -56,14 +64,16 @@ impl Kind {
             Self::Integer { unit, .. } => unit,
             Self::Size | Self::Memory => "bytes",
             Self::Duration { .. } => "time",
-            Self::Bool | Self::Text | Self::Path | Self::Choice(_) => "",
+            Self::Bool | Self::Fraction | Self::Text | Self::Path | Self::Choice(_) => "",
+            Self::Auto(kind) => kind.unit(),
         }
     }
 
     /// A value's text as TOML: bare where TOML has the type, else as a string.
     pub fn toml(&self, text: &str) -> String {
         match self {
-            Self::Bool | Self::Integer { .. } => text.to_owned(),
+            Self::Bool | Self::Integer { .. } | Self::Fraction => text.to_owned(),
+            Self::Auto(kind) if text != AUTO => kind.toml(text),
             _ => format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")),
         }
     }
@@ -86,9 +96,11 @@ impl fmt::Display for Kind {
             Self::Memory => {
                 write!(f, "a size such as \"4 GiB\", or a percentage from \"1%\" to \"100%\"")
             }
+            Self::Fraction => write!(f, "a number from 0 to 1"),
             Self::Text => write!(f, "text"),
             Self::Path => write!(f, "an absolute path, or nothing"),
             Self::Choice(words) => write!(f, "one of {}", words.join(", ")),
+            Self::Auto(kind) => write!(f, "{AUTO}, or {kind}"),
         }
     }
 }
