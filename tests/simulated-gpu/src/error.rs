@@ -53,8 +53,11 @@ pub enum Error {
     /// A return code that NVML doesn't have.
     #[error("NVML has no error '{0}'; it has such as GPU_IS_LOST, UNKNOWN or NOT_SUPPORTED")]
     Code(String),
+    /// A result that the CUDA driver doesn't have.
+    #[error("the CUDA driver has no error '{0}'; it has such as OUT_OF_MEMORY or ILLEGAL_ADDRESS")]
+    CudaCode(String),
     /// A fault that does nothing, or two things.
-    #[error("a fault has exactly one of error, delay_ms and hang")]
+    #[error("a fault has exactly one of error, cuda_error, delay_ms and hang")]
     Fault,
     /// The library lacks the function that a topology wants to be missing.
     #[error("there is no function '{0}' that could be missing")]
@@ -84,7 +87,7 @@ pub enum Error {
     #[error("{0} holds as many processes as it can")]
     Full(PathBuf),
     /// The built library is not beside the program.
-    #[error("no libsimulated_nvml.so in {0}: build the crate creel-simulated-gpu")]
+    #[error("no {0} beside the program: build the crate creel-simulated-gpu")]
     Library(String),
     /// A file can't be read or written.
     #[error("{path}: {source}")]

@@ -1,7 +1,10 @@
 //! A simulated node's directory.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::fs;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -12,6 +15,9 @@ use crate::{Error, Fault};
 
 /// Names the node's directory to the library, in place of the library's own path.
 pub const DIR_VARIABLE: &str = "SIMULATED_GPU_DIR";
+
+/// The calls into the CUDA driver, one JSON object a line, as they were made.
+pub const CUDA_LOG: &str = "cuda.log";
 
 /// `nvmlEventTypeXidCriticalError`.
 pub const XID_EVENT: u64 = 8;
@@ -46,12 +52,22 @@ impl Node {
         fs::create_dir_all(&lib).map_err(Error::io(&lib))?;
         let directory = fs::canonicalize(directory).map_err(Error::io(directory))?;
         write(&directory.join("topology.toml"), topology.to_toml().as_bytes())?;
-        let library = built_library()?;
+        let library = built_library("libsimulated_nvml.so")
+            .ok_or_else(|| Error::Library("libsimulated_nvml.so".to_owned()))?;
         let mut bytes = fs::read(&library).map_err(Error::io(&library))?;
         for function in &topology.missing_functions {
             remove_symbol(&mut bytes, function)?;
         }
         write(&lib.join("libnvidia-ml.so.1"), &bytes)?;
+        // Tests of what doesn't use CUDA don't build it.
+        if let Some(library) = built_library("libsimulated_cuda.so") {
+            let bytes = fs::read(&library).map_err(Error::io(&library))?;
+            write(&lib.join("libcuda.so.1"), &bytes)?;
+        }
+        let log = directory.join(CUDA_LOG);
+        fs::write(&log, "").map_err(Error::io(&log))?;
+        // Users of all uids share a node; who doesn't own the file needs not change its mode.
+        fs::set_permissions(&log, PermissionsExt::from_mode(0o666)).ok();
         let state = State::open(&directory)?;
         state.clear()?;
         for (index, gpu) in gpus.iter().enumerate() {
@@ -73,6 +89,11 @@ impl Node {
     /// What goes into `LD_LIBRARY_PATH`.
     pub fn library_path(&self) -> PathBuf {
         self.directory.join("lib")
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// What is wrong with the node now.
@@ -145,6 +166,26 @@ impl Node {
     }
 }
 
+/// The node of a library: the parent of the directory that the library was loaded from, or what
+/// [`DIR_VARIABLE`] says. `function` is one of the library's.
+pub fn of_library(function: *const ()) -> Result<PathBuf, Error> {
+    if let Some(directory) = std::env::var_os(DIR_VARIABLE) {
+        return Ok(directory.into());
+    }
+    let mut info = MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: any address may be asked about, and `info` is where the answer goes.
+    let found = unsafe { libc::dladdr(function.cast(), info.as_mut_ptr()) } != 0;
+    let path = found.then(|| {
+        // SAFETY: dladdr has filled `info` in, and its name lives as long as the library.
+        unsafe { CStr::from_ptr(info.assume_init().dli_fname) }
+    });
+    let library = Path::new(OsStr::from_bytes(path.map_or(b"", CStr::to_bytes)));
+    library.parent().and_then(Path::parent).map(Path::to_owned).ok_or_else(|| Error::Io {
+        path: library.to_owned(),
+        source: std::io::ErrorKind::NotFound.into(),
+    })
+}
+
 /// Replaces a file in one step: processes of the node read it at any time.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let new = path.with_extension("new");
@@ -152,15 +193,14 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     fs::rename(&new, path).map_err(Error::io(path))
 }
 
-/// Finds the library that was built with this program: beside it, or in `deps` there.
-fn built_library() -> Result<PathBuf, Error> {
+/// Finds a library that was built with this program: beside it, or in `deps` there.
+fn built_library(name: &str) -> Option<PathBuf> {
     let program = std::env::current_exe().unwrap_or_default();
     let beside = program.parent().unwrap_or(Path::new("."));
     [beside.join("deps"), beside.to_owned()]
         .into_iter()
-        .map(|directory| directory.join(OsStr::new("libsimulated_nvml.so")))
+        .map(|directory| directory.join(name))
         .find(|library| library.exists())
-        .ok_or_else(|| Error::Library(beside.display().to_string()))
 }
 
 /// Takes a function out of a shared library: its name in the table of dynamic symbols becomes

@@ -194,6 +194,11 @@ impl State {
     /// doesn't run is taken for one of another pid namespace: its claim stays until it is ended.
     pub fn claim(&self, wanted: Use) -> Result<(), Error> {
         let _lock = self.lock()?;
+        self.write_claim(wanted, false)
+    }
+
+    /// Sets a claim, with the lock held. One of 0 bytes ends unless it is to be kept.
+    fn write_claim(&self, wanted: Use, keep: bool) -> Result<(), Error> {
         let slice = wanted.slice.map_or(-1, u32::cast_signed);
         let claims = &self.layout().claims;
         let own = claims.iter().find(|claim| {
@@ -202,7 +207,7 @@ impl State {
                 && claim.slice.load(Ordering::Relaxed) == slice
         });
         match own.or_else(|| claims.iter().find(|claim| !claim.lives())) {
-            Some(claim) if wanted.bytes == 0 => claim.pid.store(0, Ordering::Release),
+            Some(claim) if wanted.bytes == 0 && !keep => claim.pid.store(0, Ordering::Release),
             Some(claim) => {
                 claim.pid.store(0, Ordering::Release);
                 claim.gpu.store(wanted.gpu, Ordering::Relaxed);
@@ -215,6 +220,34 @@ impl State {
             None => return Err(Error::Full(self.path.clone())),
         }
         Ok(())
+    }
+
+    /// Adds to the memory that the calling process uses on a GPU or slice, if it then fits beside
+    /// what is in use there by others; whether it did. `room` is what there is for processes, in
+    /// bytes. With 0 bytes, the process is one that uses the device, and no more.
+    pub fn grow(&self, gpu: u32, slice: Option<u32>, bytes: u64, room: u64) -> Result<bool, Error> {
+        let _lock = self.lock()?;
+        let pid = std::process::id();
+        let all = self.uses(gpu);
+        let here = all.iter().filter(|claim| claim.slice == slice);
+        let own = here.clone().find(|claim| claim.pid == pid).map_or(0, |claim| claim.bytes);
+        // What no process uses is of the whole GPU.
+        let others = if slice.is_none() { self.used(gpu) } else { 0 };
+        let used = others + here.map(|claim| claim.bytes).sum::<u64>();
+        if bytes > room.saturating_sub(used) {
+            return Ok(false);
+        }
+        self.write_claim(Use { pid, gpu, slice, bytes: own + bytes }, true)?;
+        Ok(true)
+    }
+
+    /// Takes from the memory that the calling process uses on a GPU or slice.
+    pub fn shrink(&self, gpu: u32, slice: Option<u32>, bytes: u64) -> Result<(), Error> {
+        let _lock = self.lock()?;
+        let pid = std::process::id();
+        let own = self.uses(gpu).into_iter().find(|claim| claim.pid == pid && claim.slice == slice);
+        let Some(own) = own else { return Ok(()) };
+        self.write_claim(Use { bytes: own.bytes.saturating_sub(bytes), ..own }, true)
     }
 
     /// The memory that living processes use on a GPU and its slices.
@@ -338,6 +371,25 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(other.uses(3), []);
+    }
+
+    #[test]
+    fn memory_is_taken_as_far_as_it_fits() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(directory.path()).unwrap();
+        let bytes = |state: &State| state.uses(0).iter().map(|claim| claim.bytes).sum::<u64>();
+        state.set_used(0, 30);
+        state.claim(Use { pid: 1 << 23, gpu: 0, slice: None, bytes: 20 }).unwrap();
+        state.claim(Use { pid: 1 << 23, gpu: 0, slice: Some(1), bytes: 99 }).unwrap();
+        assert!(state.grow(0, None, 0, 100).unwrap());
+        assert!(state.grow(0, None, 40, 100).unwrap());
+        assert!(!state.grow(0, None, 11, 100).unwrap());
+        assert!(state.grow(0, None, 10, 100).unwrap());
+        assert!(!state.grow(0, Some(1), 2, 100).unwrap());
+        assert_eq!(bytes(&state), 20 + 99 + 50);
+        state.shrink(0, None, 50).unwrap();
+        assert_eq!(bytes(&state), 20 + 99);
+        assert_eq!(state.uses(0).len(), 3);
     }
 
     #[test]

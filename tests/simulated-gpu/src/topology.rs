@@ -143,6 +143,9 @@ pub struct MemoryConfig {
     /// What is in use by no process of the node's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used_mib: Option<f64>,
+    /// What each process that computes takes for itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_mib: Option<f64>,
 }
 
 /// How many processes may compute.
@@ -200,6 +203,8 @@ pub struct Gpu {
     pub memory_reserved: u64,
     /// Bytes of it in use from the start.
     pub memory_used: u64,
+    /// Bytes that each process that computes takes for itself.
+    pub memory_context: u64,
     /// Utilisation of GPU and memory in percent.
     pub utilization: (u32, u32),
     /// Temperature in °C.
@@ -394,6 +399,7 @@ impl GpuConfig {
             memory,
             memory_reserved,
             memory_used,
+            memory_context: bytes(self.memory.context_mib, 0)?,
             utilization: self.utilization.unwrap_or((0, 0)),
             temperature: self.temperature.unwrap_or(model.temperature.0),
             power: self.power.unwrap_or(model.power_idle),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use simulated_nvml::spec::Spec;
-use simulated_nvml::{Action, Code, Error, Fault, Node, Topology};
+use simulated_nvml::{Action, Code, CudaCode, Error, Fault, Node, Topology};
 
 /// Simulated nodes with NVIDIA GPUs, for tests.
 #[derive(Parser)]
@@ -73,9 +73,15 @@ struct FaultArgs {
     /// NVML index of the GPU; absent: all calls, those that are about no GPU included.
     #[arg(long)]
     gpu: Option<u32>,
-    /// The function, as nvmlDeviceGetName; absent: all.
+    /// The function, as nvmlDeviceGetName or cuMemAlloc_v2; absent: all.
     #[arg(long)]
     function: Option<String>,
+    /// Only to call number K of each process, and with --onward to those after it; from 1.
+    #[arg(long, value_name = "K")]
+    call: Option<u64>,
+    /// From call number K on.
+    #[arg(long, requires = "call")]
+    onward: bool,
     #[command(flatten)]
     action: ActionArgs,
 }
@@ -86,6 +92,9 @@ struct ActionArgs {
     /// The call fails with this, as NO_PERMISSION.
     #[arg(long, value_name = "CODE")]
     error: Option<Code>,
+    /// The call of the CUDA driver fails with this, as OUT_OF_MEMORY.
+    #[arg(long, value_name = "CODE")]
+    cuda_error: Option<CudaCode>,
     /// The GPU is lost: short for --error GPU_IS_LOST.
     #[arg(long, requires = "gpu")]
     lost: bool,
@@ -109,7 +118,7 @@ impl ActionArgs {
             Some(Action::Hang)
         } else {
             let delay = self.delay.map(|ms| Action::Delay(Duration::from_millis(ms)));
-            delay.or(self.error.map(Action::Fail))
+            delay.or(self.error.map(Action::Fail)).or(self.cuda_error.map(Action::FailCuda))
         }
     }
 }
@@ -134,11 +143,18 @@ fn run(command: Command) -> Result<(), Error> {
             println!("{}", Node::prepare(&dir, &topology)?.library_path().display());
             Ok(())
         }
-        Command::Fault(FaultArgs { dir, gpu, function, action }) => {
+        Command::Fault(FaultArgs { dir, gpu, function, call, onward, action }) => {
             let node = Node::open(&dir)?;
             let mut faults = node.faults()?;
             match action.action() {
-                Some(action) => faults.push(Fault { function, ..Fault::new(gpu, action) }),
+                Some(action) => {
+                    let fault = Fault { function, ..Fault::new(gpu, action) };
+                    faults.push(match call {
+                        None => fault,
+                        Some(call) if onward => fault.from(call),
+                        Some(call) => fault.at(call),
+                    });
+                }
                 None => faults.retain(|fault| {
                     (gpu.is_some() && fault.gpu != gpu)
                         || (function.is_some() && fault.function != function)

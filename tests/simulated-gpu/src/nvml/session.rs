@@ -1,21 +1,14 @@
 //! From `nvmlInit` to `nvmlShutdown`: the node, its faults, and the handles given out.
 
-use std::ffi::{CStr, OsStr, c_void};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
-use std::time::Duration;
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlReturn_t};
 
+use crate::fault::Watch;
 use crate::mig::Slice;
-use crate::node::DIR_VARIABLE;
 use crate::topology::Gpu;
-use crate::{Action, Code, Error, Fault, Node};
-
-/// How often a hanging call looks whether its fault has ended.
-const HANG_CHECK: Duration = Duration::from_millis(20);
+use crate::{Action, Code, Fault, Node, node};
 
 struct Session {
     /// Calls of `nvmlInit` without their `nvmlShutdown`.
@@ -25,8 +18,8 @@ struct Session {
 
 static SESSION: RwLock<Option<Session>> = RwLock::new(None);
 
-/// The faults last read, and their generation.
-static FAULTS: Mutex<Option<(u64, Arc<[Fault]>)>> = Mutex::new(None);
+/// The node's faults.
+static WATCH: Watch = Watch::new();
 
 /// What a device handle stands for.
 pub(super) struct Device<'node> {
@@ -50,7 +43,9 @@ pub(super) fn begin(function: &str) -> nvmlReturn_t {
     let mut session = SESSION.write().unwrap_or_else(PoisonError::into_inner);
     let node = match &mut *session {
         Some(session) => Arc::clone(&session.node),
-        None => match directory().and_then(|directory| Node::open(&directory)) {
+        None => match node::of_library(begin as *const ())
+            .and_then(|directory| Node::open(&directory))
+        {
             Ok(node) => Arc::new(node),
             Err(error) => {
                 eprintln!("simulated NVML: {error}");
@@ -141,38 +136,23 @@ fn suffer_named(node: &Node, function: &str, gpu: u32) -> Result<(), Code> {
 }
 
 fn happen(node: &Node, concerns: impl Fn(&Fault) -> bool) -> Result<(), Code> {
-    for fault in faults(node).iter().filter(|fault| concerns(fault)) {
-        match fault.action() {
+    let faults = WATCH.faults(node).map_err(|error| {
+        eprintln!("simulated NVML: {error}");
+        Code::UNKNOWN
+    })?;
+    for watched in faults.iter().filter(|watched| concerns(&watched.fault)) {
+        if !watched.strikes() {
+            continue;
+        }
+        match watched.fault.action() {
             Ok(Action::Fail(code)) => return Err(code),
+            Ok(Action::FailCuda(_)) => {}
             Ok(Action::Delay(delay)) => thread::sleep(delay),
-            Ok(Action::Hang) => {
-                while faults(node).contains(fault) {
-                    thread::sleep(HANG_CHECK);
-                }
-            }
+            Ok(Action::Hang) => WATCH.hang(node, &watched.fault),
             Err(_) => return Err(Code::UNKNOWN),
         }
     }
     Ok(())
-}
-
-fn faults(node: &Node) -> Arc<[Fault]> {
-    let generation = node.state.faults();
-    let mut known = FAULTS.lock().unwrap_or_else(PoisonError::into_inner);
-    match &*known {
-        Some((of, faults)) if *of == generation => Arc::clone(faults),
-        _ => {
-            let faults: Arc<[Fault]> = match node.faults() {
-                Ok(faults) => faults.into(),
-                Err(error) => {
-                    eprintln!("simulated NVML: {error}");
-                    [Fault::new(None, Action::Fail(Code::UNKNOWN))].into()
-                }
-            };
-            *known = Some((generation, Arc::clone(&faults)));
-            faults
-        }
-    }
 }
 
 /// Handles are numbers, never dereferenced: a tag, the GPU from 0, and the slice from 1.
@@ -198,24 +178,4 @@ fn device(node: &Node, handle: nvmlDevice_t) -> Result<Device<'_>, Code> {
         }
     };
     Ok(Device { node, index: index as u32, gpu, slice })
-}
-
-/// The node's directory: the parent of that which the library was loaded from.
-fn directory() -> Result<PathBuf, Error> {
-    if let Some(directory) = std::env::var_os(DIR_VARIABLE) {
-        return Ok(directory.into());
-    }
-    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
-    let here = (directory as *const ()).cast::<c_void>();
-    // SAFETY: `here` is an address in this library, and `info` is where the answer goes.
-    let found = unsafe { libc::dladdr(here, info.as_mut_ptr()) } != 0;
-    let path = found.then(|| {
-        // SAFETY: dladdr has filled `info` in, and its name lives as long as the library.
-        unsafe { CStr::from_ptr(info.assume_init().dli_fname) }
-    });
-    let library = Path::new(OsStr::from_bytes(path.map_or(b"", CStr::to_bytes)));
-    library.parent().and_then(Path::parent).map(Path::to_owned).ok_or_else(|| Error::Io {
-        path: library.to_owned(),
-        source: std::io::ErrorKind::NotFound.into(),
-    })
 }
