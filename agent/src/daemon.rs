@@ -26,6 +26,7 @@ use crate::run_dir::RunDir;
 use crate::service;
 use crate::socket::Socket;
 use crate::state_dir::StateDir;
+use crate::yarn::resource;
 
 /// How the daemon is started.
 #[derive(Clone, Debug, Default)]
@@ -76,6 +77,7 @@ async fn live(
         .map_err(|source| Error::System { what: "watch processes", source })?;
     let executors = Arc::new(executors);
     let gpus = Gpus::start(watched.clone(), run_dir, state_dir);
+    tokio::spawn(resource::keep(watched.clone(), gpus.clone(), state_dir.path().to_owned()));
     let leases = Leases::start(state_dir.path(), gpus.clone())?;
     let control = Control::new(watched.clone(), Arc::clone(&executors), gpus.clone(), leases);
     let control = Arc::new(control);

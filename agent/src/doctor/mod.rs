@@ -1,7 +1,7 @@
 //! The doctor: looks for what is wrong on a node, and says what to do about it.
 //!
-//! It needs no agent, asks nobody but the kernel, the driver and the agent's socket, and changes
-//! nothing. Each file holds one kind of check; [`Node`] is all that they look at, so that a test
+//! It needs no agent, asks nobody but the kernel, the driver, the agent's socket and YARN's
+//! daemons, and changes nothing. Each file holds one kind of check; [`Node`] is all that they look at, so that a test
 //! can show them any node.
 
 mod cgroup;
@@ -12,6 +12,7 @@ mod programs;
 mod run_dir;
 mod settings;
 mod sockets;
+mod yarn;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::run_dir::RunDir;
+use crate::yarn::conf_dir;
 
 /// See [`Node::patience`].
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -92,7 +94,9 @@ pub struct Node {
     pub discovery: PathBuf,
     /// `creel-executor`.
     pub executor: PathBuf,
-    /// How long the agent may take to answer, and `creel-discovery` beyond its own deadline.
+    /// Finds Hadoop's configuration directory, if there is one.
+    pub conf_dir: fn(&Settings) -> Option<PathBuf>,
+    /// How long the agent or a daemon of YARN may take to answer, and `creel-discovery` beyond its own deadline.
     pub patience: Duration,
 }
 
@@ -107,6 +111,7 @@ impl Node {
             spill_dir: crate::executors::spill_base(&Settings::default()),
             discovery: crate::programs::find("creel-discovery", "CREEL_DISCOVERY"),
             executor: crate::programs::find("creel-executor", "CREEL_EXECUTOR"),
+            conf_dir: |settings| Some(conf_dir::find(None, settings).ok()?.path),
             patience: PATIENCE,
         }
     }
@@ -126,6 +131,10 @@ pub async fn examine(node: &Node) -> Vec<Finding> {
     findings.extend(limits::check(&node.root, sockets.agent, &settings, has_gpu));
     findings.push(cgroup::check(&node.root, has_gpu));
     findings.push(disk::check(node, &settings));
+    let conf_dir = (node.conf_dir)(&settings);
+    let patience = node.patience;
+    findings
+        .extend(yarn::check(&node.root, conf_dir.as_deref(), &settings, has_gpu, patience).await);
     findings
 }
 
@@ -145,6 +154,7 @@ mod tests {
             spill_dir: directory.join("cache/spill"),
             discovery: directory.join("creel-discovery"),
             executor: directory.join("creel-executor"),
+            conf_dir: |_| None,
             patience: Duration::from_mins(1),
         }
     }
@@ -170,6 +180,7 @@ mod tests {
             "open files",
             "cgroup",
             "disk",
+            "yarn",
         ] {
             assert!(
                 findings.iter().any(|finding| finding.check == check),

@@ -5,6 +5,7 @@
 //! - [`container_id`]: how YARN names a container.
 //! - [`nvidia_smi`]: what NodeManagers ask.
 //! - [`provider`]: what the NodeManager's scripts print: label, attributes, health.
+//! - [`resource`]: fewer GPUs for the ResourceManager to give out.
 //! - [`rest`]: the web services of ResourceManager and NodeManager.
 //! - [`status`]: what YARN says of the node, beside what it is.
 
@@ -13,5 +14,6 @@ pub mod conf_dir;
 pub mod container_id;
 pub mod nvidia_smi;
 pub mod provider;
+pub mod resource;
 pub mod rest;
 pub mod status;
