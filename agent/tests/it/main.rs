@@ -9,3 +9,4 @@ mod life;
 mod node;
 mod rest;
 mod web;
+mod yarn_status;
