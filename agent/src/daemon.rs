@@ -79,7 +79,8 @@ async fn live(
     let gpus = Gpus::start(watched.clone(), run_dir, state_dir);
     tokio::spawn(resource::keep(watched.clone(), gpus.clone(), state_dir.path().to_owned()));
     let leases = Leases::start(state_dir.path(), gpus.clone())?;
-    let control = Control::new(watched.clone(), Arc::clone(&executors), gpus.clone(), leases);
+    let control =
+        Control::new(watched.clone(), Arc::clone(&executors), gpus.clone(), leases.clone());
     let control = Arc::new(control);
 
     let agent_socket = Socket::bind(run_dir.agent_socket())?;
@@ -87,7 +88,8 @@ async fn live(
     let looks = Looks::default();
     let controlling =
         tokio::spawn(control::serve(agent_socket, Arc::clone(&control), looks.clone()));
-    let doorman = Doorman { executors: Arc::clone(&executors), gpus, settings: watched, looks };
+    let doorman =
+        Doorman { executors: Arc::clone(&executors), gpus, leases, settings: watched, looks };
     let accepting = tokio::spawn(data::serve_all(data_socket, run_dir.clone(), doorman));
     control.ready.store(true, Ordering::Relaxed);
     service::ready();

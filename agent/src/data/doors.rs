@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, Permissions};
+use std::future::poll_fn;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
+use std::pin::Pin;
+use std::task::Poll;
 
-use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::Doorman;
@@ -21,8 +23,9 @@ pub(super) async fn keep(run_dir: RunDir, doorman: Doorman) {
     sweep(&run_dir);
     loop {
         follow(&mut open, &addresses(&doorman).await, &run_dir, &doorman);
-        if !looked.next().await {
-            return;
+        tokio::select! {
+            more = looked.next() => if !more { return },
+            () = serve(&mut open) => {}
         }
     }
 }
@@ -52,8 +55,7 @@ fn follow(
         match socket {
             Ok(socket) => {
                 let door = Door::Gpu(*address);
-                let serving = tokio::spawn(super::serve(socket, door, doorman.clone()));
-                open.insert(*address, Serving(serving));
+                open.insert(*address, Box::pin(super::serve(socket, door, doorman.clone())));
             }
             Err(error) => warn!("no socket for GPU {address}: {error}"),
         }
@@ -72,13 +74,19 @@ fn sweep(run_dir: &RunDir) {
     }
 }
 
-/// A socket that is served until this is dropped.
-struct Serving(JoinHandle<()>);
+/// A socket that is served. Not in a task of its own: what is dropped here is gone at once, and
+/// its file with it.
+type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+/// Serves them all, for ever.
+async fn serve(open: &mut BTreeMap<u32, Serving>) {
+    poll_fn(|context| {
+        for serving in open.values_mut() {
+            let _ = serving.as_mut().poll(context);
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 fn make(directory: &Path) -> io::Result<()> {

@@ -7,22 +7,25 @@
 //!
 //! - `route`: which device a connection is for.
 //! - `doors`: the sockets of single GPUs.
+//! - `vacate`: executors leave a GPU that is somebody else's.
 
 mod doors;
 mod route;
+mod vacate;
 
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use creel_settings::Settings;
+use creel_settings::{Settings, Unleased};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tracing::debug;
 
 use self::route::{Client, Door, Target};
 use crate::connections::Place;
-use crate::executors::Executors;
+use crate::executors::{Device, Executors};
 use crate::gpus::Gpus;
+use crate::leases::{Lease, Leases};
 use crate::peer::{Looks, Peer, Proc};
 use crate::run_dir::RunDir;
 use crate::socket::Socket;
@@ -34,6 +37,8 @@ pub struct Doorman {
     pub executors: Arc<Executors>,
     /// What there is to compute on.
     pub gpus: Gpus,
+    /// Who holds it.
+    pub leases: Leases,
     /// The node's settings.
     pub settings: watch::Receiver<Arc<Settings>>,
     /// The turns to look at peers.
@@ -42,7 +47,9 @@ pub struct Doorman {
 
 /// Accepts connections on `creel.sock` and on the sockets of the GPUs, for ever.
 pub async fn serve_all(socket: Socket, run_dir: RunDir, doorman: Doorman) {
-    tokio::join!(serve(socket, Door::Any, doorman.clone()), doors::keep(run_dir, doorman));
+    let vacating = vacate::follow(doorman.leases.clone(), Arc::clone(&doorman.executors));
+    let serving = serve(socket, Door::Any, doorman.clone());
+    tokio::join!(serving, doors::keep(run_dir, doorman), vacating);
 }
 
 /// Accepts connections on one socket and hands them over, for ever.
@@ -68,14 +75,19 @@ async fn serve(socket: Socket, door: Door, doorman: Doorman) {
 
 impl Doorman {
     async fn let_in(&self, door: Door, stream: UnixStream, peer: Peer, place: Place) {
-        let lease = Vec::new();
-        let client = Client {
-            container: peer.container_id(),
-            lease: &lease,
-            unleased: self.settings.borrow().gpu_unleased,
+        let lease = self.leases.of(&peer);
+        let devices: Vec<String> = lease.iter().flat_map(Lease::uuids).map(str::to_owned).collect();
+        let unleased = match peer.container {
+            // It may be in one.
+            Err(_) => Unleased::Deny,
+            Ok(_) => self.settings.borrow().gpu_unleased,
         };
-        match route::route(door, &client, &self.targets().await) {
-            Ok(device) => self.executors.attach(stream, peer, place, &device),
+        let client = Client { container: peer.container_id(), lease: &devices, unleased };
+        match route::route(door, &client, &self.targets(lease.as_ref()).await) {
+            Ok(device) => {
+                self.executors.attach(stream, peer, place, &device);
+                self.leave_to_holder(&device);
+            }
             Err(refusal) => {
                 self.executors.refuse(stream, peer.uid, refusal.code, refusal.reason);
             }
@@ -83,15 +95,28 @@ impl Doorman {
     }
 
     /// The GPUs and slices that a client may be sent to; none while the driver doesn't answer.
-    async fn targets(&self) -> Vec<Target> {
+    async fn targets(&self, own: Option<&Lease>) -> Vec<Target> {
         let units = self.gpus.units().await.unwrap_or_default();
-        let target = |unit: crate::gpus::Unit| Target {
-            address: unit.address,
-            uuid: unit.uuid,
-            usable: unit.usable,
-            holder: None,
-            own: false,
+        let leases = self.leases.all();
+        let target = |unit: crate::gpus::Unit| {
+            let holds = |lease: &Lease| unit.uuid.as_deref().is_some_and(|uuid| lease.holds(uuid));
+            Target {
+                holder: leases.iter().find(|lease| holds(lease)).map(ToString::to_string),
+                own: own.is_some_and(holds),
+                address: unit.address,
+                usable: unit.usable,
+                uuid: unit.uuid,
+            }
         };
         units.into_iter().map(target).collect()
+    }
+
+    /// A lease may have been given while a connection was on its way to the same device.
+    fn leave_to_holder(&self, device: &Device) {
+        let Device::Gpu(uuid) = device else { return };
+        if let Some(lease) = self.leases.on(uuid) {
+            let reason = format!("{uuid} is held by {lease} now");
+            self.executors.end_on(device, Some(lease.holder.uid), &reason);
+        }
     }
 }

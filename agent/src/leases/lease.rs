@@ -1,5 +1,7 @@
 //! A lease: who holds which devices since when, and what said that they are due.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::holder::Holder;
@@ -83,6 +85,11 @@ impl Lease {
         id(self.number)
     }
 
+    /// The devices that it is on, in the order of their addresses.
+    pub fn uuids(&self) -> impl Iterator<Item = &str> {
+        self.devices.iter().map(|held| held.uuid.as_str())
+    }
+
     /// Whether it is on that device.
     pub fn holds(&self, uuid: &str) -> bool {
         self.devices.iter().any(|held| held.uuid == uuid)
@@ -100,6 +107,13 @@ impl Lease {
             since: self.since,
             source: self.source.name().to_owned(),
         }
+    }
+}
+
+/// Who holds it and what it is called, as `container_… of user 1000 (lease-7)`.
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of user {} ({})", self.holder.name(), self.holder.uid, self.id())
     }
 }
 

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 
 use tonic::Code;
 
-use crate::node::{Node, eventually, line};
+use crate::node::{Agent, Node, Peer, eventually, line, rest};
 
 #[test]
 fn every_gpu_has_a_socket_while_it_is_there() {
@@ -56,4 +56,53 @@ fn where_it_is_allowed_what_nobody_holds_is_open() {
     assert_eq!(devices, ["GPU-0", "GPU-1"]);
     let executor = agent.attachments()[1]["executor"].clone();
     assert_eq!(executor, format!("GPU-1-{}", rustix::process::geteuid().as_raw()));
+}
+
+/// A client under `creel run`: it says what it was greeted with, and stays.
+fn leased_client(agent: &Agent<'_>, socket: &str) -> Peer {
+    let uid = rustix::process::geteuid().as_raw();
+    agent.peer_below(&[env!("CARGO_BIN_EXE_creel"), "run", "--"], uid, socket, "hold")
+}
+
+#[test]
+fn a_lease_leads_to_its_gpu_and_keeps_others_out() {
+    let node = Node::new();
+    node.gpus(2);
+    let agent = node.start();
+    eventually("they have sockets", || agent.socket("gpu/1.sock").exists());
+    let mut holder = leased_client(&agent, "creel.sock");
+    assert_eq!(line(&mut holder.stdout), "hello");
+    let devices = |agent: &Agent<'_>| -> Vec<String> {
+        let executors = agent.executors();
+        executors.iter().map(|executor| executor["device"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(devices(&agent), ["GPU-0"]);
+    let mut other = leased_client(&agent, "gpu/1.sock");
+    assert_eq!(line(&mut other.stdout), "hello");
+    assert_eq!(devices(&agent), ["GPU-0", "GPU-1"]);
+
+    let (code, message) = agent.call_at("gpu/0.sock");
+    assert_eq!(code, Code::PermissionDenied as u32);
+    let holder_pid = holder.child.id();
+    assert!(message.contains(&format!("held by process {holder_pid} of user")), "{message}");
+
+    drop(holder);
+    eventually("its executor left the GPU", || devices(&agent) == ["GPU-1"]);
+}
+
+#[test]
+fn a_borrowed_gpu_stays_with_the_user_who_leases_it_and_is_left_with_the_lease() {
+    let node = Node::new();
+    node.gpus(1);
+    let agent = node.start_with(&["--set", "gpu.unleased=allow"]);
+    eventually("it is known", || agent.socket("gpu/0.sock").exists());
+    let mut borrower = agent.attach();
+    assert_eq!(agent.executors()[0]["device"], "GPU-0");
+    let mut holder = leased_client(&agent, "creel.sock");
+    assert_eq!(line(&mut holder.stdout), "hello");
+    assert_eq!(agent.attachments().len(), 2);
+    drop(holder);
+    let end = rest(&mut borrower);
+    assert!(end.contains("on GPU-0 has ended"), "{end:?}");
+    eventually("the executor is gone", || agent.executors().is_empty());
 }

@@ -1,5 +1,6 @@
 //! A node to test on: the real `creeld`, with stand-ins for what it starts.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -242,8 +243,24 @@ impl Agent<'_> {
 
     /// A client that is another process; see `peer.py`.
     pub(crate) fn peer(&self, uid: u32, socket: &str, action: &str) -> Peer {
+        self.peer_below(&[], uid, socket, action)
+    }
+
+    /// Such a client, started by that program.
+    pub(crate) fn peer_below(
+        &self,
+        starter: &[&str],
+        uid: u32,
+        socket: &str,
+        action: &str,
+    ) -> Peer {
         let program = Path::new(&manifest_dir()).join("tests/it/peer.py");
-        let mut child = Command::new(python())
+        let python = python();
+        let arguments = starter.iter().map(OsStr::new).chain([python.as_os_str()]);
+        let arguments: Vec<_> = arguments.collect();
+        let mut child = Command::new(arguments[0])
+            .args(&arguments[1..])
+            .env("CREEL_RUN_DIR", self.node.path("run"))
             .arg(program)
             .arg(uid.to_string())
             .arg(self.socket(socket))
