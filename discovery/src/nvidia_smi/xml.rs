@@ -97,7 +97,8 @@ fn device(xml: &mut Xml, device: &Device<'_>) -> io::Result<()> {
     element.write_inner_content(|xml| {
         leaf(xml, "product_name", device.name.as_deref())?;
         leaf(xml, "uuid", device.uuid)?;
-        if let Some(minor) = device.minor {
+        // YARN's is a Java int.
+        if let Some(minor) = device.minor.filter(|minor| i32::try_from(*minor).is_ok()) {
             leaf(xml, "minor_number", Some(&minor.to_string()))?;
         }
         let enabled = |on: Option<bool>| on.map(|on| if on { "Enabled" } else { "Disabled" });

@@ -1,8 +1,10 @@
 //! The built `creel-discovery` on simulated nodes.
 
+mod any_snapshot;
 mod broken;
 mod formats;
 mod inventory;
 mod node;
+mod nvidia_smi;
 mod script;
 mod watch;

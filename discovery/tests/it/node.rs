@@ -1,5 +1,6 @@
 //! A simulated node and what runs on it.
 
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use creel_discovery::Inventory;
@@ -9,7 +10,7 @@ use tempfile::TempDir;
 /// A node, for as long as the value lives.
 pub(crate) struct TestNode {
     pub(crate) node: Node,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl TestNode {
@@ -31,7 +32,7 @@ impl TestNode {
     fn new(topology: &Topology) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let node = Node::prepare(directory.path(), topology).unwrap();
-        Self { node, _directory: directory }
+        Self { node, directory }
     }
 
     /// A command that sees this node's driver, and no other.
@@ -39,6 +40,11 @@ impl TestNode {
         let mut command = Command::new(program);
         command.env("LD_LIBRARY_PATH", self.node.library_path());
         command
+    }
+
+    /// A directory of the node.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 
     /// Runs `creel-discovery`.
