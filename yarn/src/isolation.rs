@@ -60,15 +60,20 @@ pub struct Isolation {
     pub notices: Vec<String>,
 }
 
-/// Looks at the machine below a root (`/`), with the configuration that would hold.
-pub fn examine(effective: &Effective, conf_dir: &Path, root: &Path) -> Isolation {
-    let cgroup = cgroup(root);
+/// What starts containers, by the configuration.
+pub fn executor(effective: &Effective) -> Executor {
     let class = effective.get("yarn.nodemanager.container-executor.class").unwrap_or_default();
-    let executor = match class.trim().rsplit('.').next().unwrap_or_default() {
+    match class.trim().rsplit('.').next().unwrap_or_default() {
         "" | "DefaultContainerExecutor" => Executor::Default,
         "LinuxContainerExecutor" => Executor::Linux,
         _ => Executor::Other(class.trim().to_owned()),
-    };
+    }
+}
+
+/// Looks at the machine below a root (`/`), with the configuration that would hold.
+pub fn examine(effective: &Effective, conf_dir: &Path, root: &Path) -> Isolation {
+    let cgroup = cgroup(root);
+    let executor = executor(effective);
     let mut isolation = Isolation {
         isolates: false,
         summary: String::new(),

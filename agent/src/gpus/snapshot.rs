@@ -19,6 +19,7 @@ use super::layout::{self, Shown, Waiting};
 use crate::clock;
 use crate::run_dir::RunDir;
 use crate::state_dir::StateDir;
+use crate::yarn::executor;
 
 /// What writing may take; longer, and the disk hangs.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -70,9 +71,16 @@ impl Keeper {
 
     /// After a look at the GPUs: shows what it brought.
     pub(super) async fn look(&mut self, inventory: Inventory, settings: &Settings) {
-        let keep_places = keep_places(settings);
-        let boot_id = snapshot::boot_id();
         let Kept { snapshot: before, waiting: waited, .. } = self.kept.borrow().clone();
+        let keep_places = match settings.yarn_keep_lost_gpus {
+            KeepLostGpus::Yes => true,
+            KeepLostGpus::No => false,
+            KeepLostGpus::Auto => {
+                let known = before.as_ref().is_some_and(|before| before.keep_places);
+                executor::knows_gpus_by_place(settings).await.unwrap_or(known)
+            }
+        };
+        let boot_id = snapshot::boot_id();
         let before = before.as_deref();
         let Shown { inventory, waiting } =
             layout::next(before, inventory, &self.holders, keep_places, boot_id.as_deref());
@@ -168,11 +176,4 @@ impl Keeper {
 
 fn units(inventory: &Inventory) -> Vec<&str> {
     inventory.units().filter(creel_discovery::Unit::usable).filter_map(|unit| unit.uuid()).collect()
-}
-
-fn keep_places(settings: &Settings) -> bool {
-    match settings.yarn_keep_lost_gpus {
-        KeepLostGpus::Yes => true,
-        KeepLostGpus::Auto | KeepLostGpus::No => false,
-    }
 }

@@ -3,6 +3,7 @@
 //! - [`cluster`]: where the daemons are, and what their configuration says.
 //! - [`conf_dir`]: where YARN's configuration files are; `creel_yarn` knows what belongs in them.
 //! - [`container_id`]: how YARN names a container.
+//! - [`executor`]: what starts containers.
 //! - [`nvidia_smi`]: what NodeManagers ask.
 //! - [`provider`]: what the NodeManager's scripts print: label, attributes, health.
 //! - [`resource`]: fewer GPUs for the ResourceManager to give out.
@@ -12,6 +13,7 @@
 pub mod cluster;
 pub mod conf_dir;
 pub mod container_id;
+pub mod executor;
 pub mod nvidia_smi;
 pub mod provider;
 pub mod resource;

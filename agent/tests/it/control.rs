@@ -29,6 +29,23 @@ fn the_node_in_numbers() {
 }
 
 #[test]
+fn a_snapshot_that_can_not_be_kept_is_said_and_all_else_goes_on() {
+    let node = Node::new();
+    let in_the_way = node.path("run/snapshot.json/x");
+    std::fs::create_dir_all(&in_the_way).unwrap();
+    let agent = node.start();
+    let error = || agent.get("/v1/status")["agent"]["snapshot_error"].clone();
+    eventually("the agent says so", || error().is_string());
+    assert!(error().as_str().unwrap().contains("run/snapshot.json"), "{}", error());
+    assert!(agent.log().contains("old snapshot"), "{}", agent.log());
+    let copy = std::fs::read_to_string(node.path("state/snapshot.json")).unwrap();
+    assert!(copy.contains("\"gpus\":[]"), "{copy}");
+    let mut client = agent.attach();
+    client.write_all(b"query q1\n").unwrap();
+    line(&mut client);
+}
+
+#[test]
 fn what_is_not_there_and_what_is_not_allowed() {
     let node = Node::new();
     let agent = node.start();
