@@ -20,10 +20,10 @@ struct Judged {
     finding: Finding,
 }
 
-/// What was found, and whether there is a GPU.
+/// What was found.
 #[derive(Debug)]
 pub(super) struct Driver {
-    pub(super) has_gpu: bool,
+    pub(super) gpus: Vec<Gpu>,
     pub(super) findings: Vec<Finding>,
 }
 
@@ -55,9 +55,9 @@ pub(super) async fn check(node: &Node, deadline: Duration) -> Driver {
         Ok(inventory) => {
             let unfit = inventory.inventory.gpus.iter().filter_map(health);
             let findings = [inventory.finding].into_iter().chain(unfit).collect();
-            Driver { has_gpu: !inventory.inventory.gpus.is_empty(), findings }
+            Driver { gpus: inventory.inventory.gpus, findings }
         }
-        Err(finding) => Driver { has_gpu: false, findings: vec![finding] },
+        Err(finding) => Driver { gpus: Vec::new(), findings: vec![finding] },
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
     #[tokio::test]
     async fn a_driver_is_measured_by_the_floor() {
         let driver = found(&printing(Some("570.86.15"), vec![gpu(0), gpu(1)])).await;
-        assert!(driver.has_gpu);
+        assert!(!driver.gpus.is_empty());
         assert_eq!(driver.findings.len(), 1);
         assert_eq!(driver.findings[0].what, "driver 570.86.15, GPUs: 2");
         let old = finding(&printing(Some("470.42"), vec![gpu(0)])).await;

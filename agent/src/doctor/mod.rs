@@ -8,6 +8,7 @@ mod cgroup;
 mod disk;
 mod driver;
 mod limits;
+mod mig;
 mod programs;
 mod run_dir;
 mod settings;
@@ -22,7 +23,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::run_dir::RunDir;
-use crate::yarn::conf_dir;
+use crate::yarn::{conf_dir, executor};
 
 /// See [`Node::patience`].
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -122,7 +123,7 @@ pub async fn examine(node: &Node) -> Vec<Finding> {
     let (settings, mut findings) = settings::check(&node.sources);
     let Loaded { settings, .. } = settings;
     let driver = driver::check(node, settings.discovery_deadline).await;
-    let has_gpu = driver.has_gpu;
+    let has_gpu = !driver.gpus.is_empty();
     findings.extend(driver.findings);
     findings.extend(programs::check(node));
     findings.extend(run_dir::check(node));
@@ -132,6 +133,9 @@ pub async fn examine(node: &Node) -> Vec<Finding> {
     findings.push(cgroup::check(&node.root, has_gpu));
     findings.push(disk::check(node, &settings));
     let conf_dir = (node.conf_dir)(&settings);
+    let looked_in = conf_dir.clone();
+    let by_place = executor::knows_gpus_by_place(|| looked_in).await == Some(true);
+    findings.extend(mig::check(&node.root, &driver.gpus, settings.yarn_mig_minor, by_place));
     let patience = node.patience;
     findings
         .extend(yarn::check(&node.root, conf_dir.as_deref(), &settings, has_gpu, patience).await);

@@ -19,7 +19,7 @@ use super::layout::{self, Shown, Waiting};
 use crate::clock;
 use crate::run_dir::RunDir;
 use crate::state_dir::StateDir;
-use crate::yarn::executor;
+use crate::yarn::{conf_dir, executor};
 
 /// What writing may take; longer, and the disk hangs.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -77,7 +77,9 @@ impl Keeper {
             KeepLostGpus::No => false,
             KeepLostGpus::Auto => {
                 let known = before.as_ref().is_some_and(|before| before.keep_places);
-                executor::knows_gpus_by_place(settings).await.unwrap_or(known)
+                let settings = settings.clone();
+                let find = move || conf_dir::find_at_once(&settings).ok().map(|found| found.path);
+                executor::knows_gpus_by_place(find).await.unwrap_or(known)
             }
         };
         let boot_id = snapshot::boot_id();

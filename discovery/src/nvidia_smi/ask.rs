@@ -22,12 +22,14 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Exit code of a child that leaves the question to another one.
 const ASKED_ALREADY: i32 = 75;
 
-/// A snapshot from the driver itself.
-pub(super) fn driver(places: &[Place]) -> Result<Snapshot, Error> {
+/// A snapshot from the driver itself. In a container it is not kept: a control group may hide GPUs
+/// that others see.
+pub(super) fn driver(places: &[Place], in_container: bool) -> Result<Snapshot, Error> {
     let started = Instant::now();
     let mut command = deadline::this_program();
     command.args(["--in-process", "--format", "json"]);
-    let Some(place) = keeping(places) else {
+    let place = if in_container { None } else { keeping(places) };
+    let Some(place) = place else {
         return read(&Answer::from(deadline::run(&mut command, DEADLINE)?));
     };
     command.arg("--keep").arg(place);

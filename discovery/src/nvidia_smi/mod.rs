@@ -33,7 +33,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use self::arguments::Question;
 pub use self::ask::keep;
 pub use self::view::{Seen, View};
-use crate::snapshot::{self, Snapshot};
+use crate::snapshot;
 
 /// The name.
 pub const NAME: &str = "nvidia-smi";
@@ -60,22 +60,22 @@ pub fn run(arguments: &[OsString]) -> i32 {
     let kept = snapshot::best(&places, now, |error| {
         complain(&error, 0);
     });
-    let snapshot = match kept.map_or_else(|| ask::driver(&places), Ok) {
+    let container = std::env::var("CONTAINER_ID").ok();
+    let ask = || ask::driver(&places, container.is_some());
+    let snapshot = match kept.map_or_else(ask, Ok) {
         Ok(snapshot) if snapshot.is_current(now) => snapshot,
         Ok(old) => old.lasting(),
         Err(error) => return complain(&error, NO_DRIVER),
     };
-    answer(&question, &snapshot)
+    answer(&question, &View::of(&snapshot, container.as_deref(), view::is_denied))
 }
 
-fn answer(question: &Question, snapshot: &Snapshot) -> i32 {
-    let container = std::env::var("CONTAINER_ID").ok();
-    let view = View::of(snapshot, container.as_deref(), view::is_denied);
+fn answer(question: &Question, view: &View<'_>) -> i32 {
     let text = match question {
-        Question::Xml => xml::text(&view),
+        Question::Xml => xml::text(view),
         _ if view.gpus.is_empty() => return complain(&"No devices were found", NOTHING_FOUND),
-        Question::List => list::text(&view),
-        Question::Query(query) => csv::text(&view, query),
+        Question::List => list::text(view),
+        Question::Query(query) => csv::text(view, query),
     };
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

@@ -284,6 +284,17 @@ fn a_container_is_shown_what_it_holds() {
     assert_eq!(texts(&xml(&node.answer("-x -q")), "uuid").len(), 4);
 }
 
+#[test]
+fn what_a_container_learns_of_the_driver_is_not_kept() {
+    let node = TestNode::of(&["h200:2"]);
+    fs::create_dir(node.path("run")).unwrap();
+    let mut command = node.nvidia_smi();
+    command.env("CONTAINER_ID", "container_1").args(["-x", "-q"]);
+    let document = text(&command.output().unwrap().stdout);
+    assert_eq!(texts(&xml(&document), "uuid").len(), 2);
+    assert!(!node.path("run").join(FILE_NAME).exists() && !node.path("kept").exists());
+}
+
 /// The driver's nvidia-smi, for a test.
 fn other(directory: &Path) -> PathBuf {
     fs::create_dir_all(directory).unwrap();
