@@ -45,11 +45,8 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
-    /// A file is no configuration of Hadoop's.
-    #[error(
-        "{}:{}: {}; Hadoop's daemons can't read it either, and nothing was changed",
-        path.display(), malformed.line, malformed.reason
-    )]
+    /// A file is not understood.
+    #[error("{}:{}: {}; nothing was changed", path.display(), malformed.line, malformed.reason)]
     Malformed {
         /// The file.
         path: PathBuf,

@@ -51,13 +51,14 @@ impl Document {
             return Ok(false);
         };
         let list = self.text[place.value.clone()].trim_end_matches(is_space);
+        let item = self.escape(item);
+        if list.trim_matches(|c| is_space(c) || c == ',').is_empty() {
+            // With a comma before it, YARN would see an item without a name.
+            self.replace(place.value, &item)?;
+            return Ok(true);
+        }
         let at = place.value.start + list.len();
-        let comma = if list.trim_start_matches(is_space).is_empty() || list.ends_with(',') {
-            ""
-        } else {
-            ","
-        };
-        let item = format!("{comma}{}", self.escape(item));
+        let item = if list.ends_with(',') { item } else { format!(",{item}") };
         self.replace(at..at, &item)?;
         Ok(true)
     }
@@ -290,7 +291,6 @@ mod tests {
             (" a , b ", " a , b,g "),
             ("\r\n  a,\r\n  b\r\n", "\r\n  a,\r\n  b,g\r\n"),
             ("${x}", "${x},g"),
-            ("", "g"),
             ("a,", "a,g"),
         ] {
             let text = |list: &str| {
@@ -304,6 +304,18 @@ mod tests {
             assert!(document.withdraw("k", "g").unwrap());
             assert_eq!(document.text(), text(list.trim_end_matches(',')), "{list:?}");
             assert!(!document.withdraw("k", "g").unwrap());
+        }
+    }
+
+    #[test]
+    fn a_list_without_items_becomes_the_item() {
+        for list in ["", " ", ",", " , \n"] {
+            let text = format!(
+                "<configuration><property><name>k</name><value>{list}</value></property></configuration>"
+            );
+            let mut document = document(&text);
+            assert!(document.join("k", "g").unwrap());
+            assert_eq!(document.last("k").unwrap().value.as_deref(), Some("g"), "{list:?}");
         }
     }
 

@@ -11,8 +11,9 @@
 //!
 //! The rules of reading are those of Hadoop 3's `org.apache.hadoop.conf.Configuration` (class
 //! `Parser`): `<property>` with `<name>`, `<value>` and `<final>` or with attributes of these
-//! names; `<include>` and its `<fallback>`; an empty value is no value; anything else is passed
-//! over.
+//! names; `<include>` and its `<fallback>`; an empty `<value>` is no value; anything else is
+//! passed over. Three things that it reads are not understood here, and are errors: a root element
+//! of another name, a property within a property, and entities that a DOCTYPE declares.
 
 mod edit;
 mod encoding;
@@ -91,8 +92,7 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// Where Hadoop could not read it either, and where its encoding or its DOCTYPE is one that
-    /// is not understood here.
+    /// Where it is not well-formed, or is not understood.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let (text, encoding) = Encoding::decode(bytes)?;
         Self::of(text, encoding)

@@ -65,6 +65,9 @@ impl<'a> Reading<'a> {
                     Some(if empty { Root::Empty(span) } else { Root::Open(span.end..span.end) });
             }
             Piece::Start { name, attributes, empty } => {
+                if name == "property" && self.property.is_some() {
+                    return Err("a <property> stands within another".to_owned());
+                }
                 self.start(depth, &span, &name, &attributes, empty);
                 if empty {
                     self.end_of(depth, &(span.end..span.end), &name);
@@ -290,5 +293,11 @@ mod tests {
     fn another_root_is_an_error() {
         let error = Document::parse(b"<Configuration/>").unwrap_err();
         assert!(error.reason.contains("<Configuration>"), "{error:?}");
+    }
+
+    #[test]
+    fn a_property_within_another_is_an_error() {
+        let text = b"<configuration><property>\n<property/></property></configuration>";
+        assert_eq!(Document::parse(text).unwrap_err().line, 2);
     }
 }

@@ -35,6 +35,10 @@ pub(crate) struct Arguments {
     /// setting yarn.max_gpus_per_container]
     #[arg(long, value_name = "N")]
     max_gpus_per_container: Option<usize>,
+    /// Directory of the nvidia-smi that NodeManagers ask [default: the setting yarn.nvidia_smi_dir,
+    /// else Creel's own]
+    #[arg(long, value_name = "DIR")]
+    nvidia_smi_dir: Option<PathBuf>,
     /// Give this queue all of the nodes with a label: its name, or its path from root
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
@@ -94,11 +98,15 @@ impl Arguments {
     fn prepare(&self, config: Option<PathBuf>) -> Result<Prepared, Error> {
         let settings = load(config)?;
         let directory = Directory::read(&self.conf_dir.find(&settings)?.path)?;
+        let nvidia_smi = match &self.nvidia_smi_dir {
+            Some(directory) => absolute(directory)?,
+            None => nvidia_smi::directory(&settings),
+        };
         let for_nm = self.role.has(Role::NodeManager);
         let configured = settings.yarn_max_gpus_per_container;
         let wanted = Wanted {
             roles: self.role.clone(),
-            nvidia_smi: for_nm.then(|| nvidia_smi::ask(nvidia_smi::directory(&settings))),
+            nvidia_smi: for_nm.then(|| nvidia_smi::ask(nvidia_smi)),
             max_gpus_per_container: self
                 .max_gpus_per_container
                 .or(Some(configured).filter(|count| *count > 0)),
@@ -179,6 +187,11 @@ pub(super) fn undo(
         });
     }
     stdout::write(told_undone(&conf_dir, &undone, &restarts).as_bytes())
+}
+
+fn absolute(directory: &Path) -> Result<PathBuf, Error> {
+    std::path::absolute(directory)
+        .map_err(|error| Error::Usage(format!("{}: {error}", directory.display())))
 }
 
 fn load(config: Option<PathBuf>) -> Result<Settings, Error> {
