@@ -35,6 +35,13 @@ pub(crate) fn needs(
     let no_queue =
         || Error::NoQueue { path: directory.file(File::CapacityScheduler), name: name.clone() };
     let path = find(scheduler, name).ok_or_else(no_queue)?;
+    if let [child, ..] = children(scheduler, &path).as_slice() {
+        return Err(Error::Queue {
+            queue: path.clone(),
+            label: label.clone(),
+            reason: format!("it has queues below it, such as {child}: name the one that runs jobs"),
+        });
+    }
     let mut needs = Vec::new();
     let steps: Vec<&str> = path.split('.').collect();
     for depth in 1..=steps.len() {

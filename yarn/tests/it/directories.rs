@@ -5,7 +5,7 @@ use creel_yarn::{Error, Wanted};
 
 use crate::site::{Site, wanted};
 
-const FIXTURES: [&str; 3] = ["emr", "bigtop", "plain"];
+const FIXTURES: [&str; 4] = ["emr", "bigtop", "tencent", "plain"];
 
 #[test]
 fn what_was_applied_is_undone_byte_for_byte() {
@@ -64,21 +64,22 @@ fn of_all_roles_the_nodes_own_entries_can_be_undone_alone() {
     let undone = site.undo("nm").unwrap();
     assert_eq!(undone.changes.len(), 3);
     assert!(!site.read("yarn-site.xml").contains("resource-plugins"));
-    assert!(site.read("yarn-site.xml").contains("yarn.io/gpu"));
+    assert!(site.read("resource-types.xml").contains("yarn.io/gpu"));
     assert!(site.undo("all").unwrap().kept.is_empty());
     assert!(site.undo("all").unwrap().is_empty());
 }
 
 #[test]
 fn lists_are_merged_where_they_stand() {
-    let site = Site::like("emr");
+    let site = Site::like("tencent");
     site.apply(&wanted("all", 2)).unwrap();
     assert!(site.read("yarn-site.xml").contains("<value>example.com/asic,yarn.io/gpu</value>"));
     assert!(!site.conf().join("resource-types.xml").exists());
-    assert!(
-        site.read("capacity-scheduler.xml")
-            .contains("DominantResourceCalculator</value>\n    <description>")
-    );
+
+    let site = Site::like("emr");
+    site.apply(&wanted("all", 2)).unwrap();
+    let scheduler = site.read("capacity-scheduler.xml");
+    assert!(scheduler.contains("DominantResourceCalculator</value>\n    <description>"));
 
     let site = Site::like("bigtop");
     let plan = site.apply(&wanted("all", 2)).unwrap();
@@ -148,6 +149,8 @@ fn a_queue_gets_its_label_on_the_whole_path() {
     }
     // A second queue would share the label, and who gets how much is not for a program to say.
     assert!(matches!(site.plan(&queue("root.default")), Err(Error::Queue { .. })));
+    // Its children would have none of what it has, and the ResourceManager would not start.
+    assert!(matches!(site.plan(&queue("root")), Err(Error::Queue { .. })));
     assert!(matches!(site.plan(&queue("none")), Err(Error::NoQueue { .. })));
     site.undo("all").unwrap();
     assert_eq!(site.content(), before);
