@@ -8,9 +8,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::Role;
 use crate::daemons::{self, Daemon, Running};
+use crate::files;
 use crate::plan::Change;
+use crate::{Error, Role};
 
 /// Something that has to be done for a change to take effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -56,25 +57,73 @@ impl fmt::Display for Restart {
 /// What changes ask for, in the order in which it is to be done, with the daemons that run on the
 /// machine below a root (`/`) with that configuration directory.
 pub fn needed(changes: &[Change], conf_dir: &Path, root: &Path) -> Vec<Restart> {
-    let is_queue = |change: &Change| change.key.contains(".accessible-node-labels");
-    let needs = |role| changes.iter().any(|c| !is_queue(c) && c.roles.has(role));
-    let running = daemons::running(root, conf_dir);
-    let of = |daemon| running.iter().filter(|each| each.daemon == daemon).cloned().collect();
+    let all_running = daemons::running(root, conf_dir);
     let mut restarts = Vec::new();
-    if needs(Role::ResourceManager) {
-        let running = of(Daemon::ResourceManager);
-        restarts.push(Restart { what: What::ResourceManager, running });
-    } else if changes.iter().any(is_queue) {
-        restarts.push(Restart { what: What::RefreshQueues, running: Vec::new() });
+    for (daemon, role, what) in [
+        (Daemon::ResourceManager, Role::ResourceManager, What::ResourceManager),
+        (Daemon::NodeManager, Role::NodeManager, What::NodeManager),
+    ] {
+        let of_daemon = all_running.iter().filter(|running| running.daemon == daemon);
+        let running: Vec<_> = of_daemon.cloned().collect();
+        // Whoever runs here reads these files, whatever role they were changed for.
+        let there = |change: &&Change| change.roles.has(role) || !running.is_empty();
+        if changes.iter().filter(there).any(|change| concerns(change, daemon)) {
+            restarts.push(Restart { what, running });
+        } else if daemon == Daemon::ResourceManager && changes.iter().any(is_queue) {
+            restarts.push(Restart { what: What::RefreshQueues, running });
+        }
     }
-    if needs(Role::NodeManager) {
-        let running = of(Daemon::NodeManager);
-        restarts.push(Restart { what: What::NodeManager, running });
-    }
-    if needs(Role::Client) {
+    if changes.iter().any(|change| change.roles.has(Role::Client) && !is_queue(change)) {
         restarts.push(Restart { what: What::Applications, running: Vec::new() });
     }
     restarts
+}
+
+/// A daemon that started before an entry was written that it reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Due {
+    /// The daemon.
+    pub running: Running,
+    /// The entries that it does not know.
+    pub keys: Vec<String>,
+    /// When the last of them was written, in seconds since the Unix epoch.
+    pub since: u64,
+}
+
+/// The daemons that have to be restarted for what is recorded of a directory, of those that run on
+/// the machine below a root (`/`), in the order in which that is to be done.
+///
+/// # Errors
+///
+/// Where there is a record that can't be read.
+pub fn due(conf_dir: &Path, root: &Path) -> Result<Vec<Due>, Error> {
+    let Some(record) = files::recorded(conf_dir)? else { return Ok(Vec::new()) };
+    let all: Vec<_> = record.files.iter().flat_map(|written| &written.changes).collect();
+    let due = daemons::running(root, conf_dir).into_iter().filter_map(|running| {
+        let unknown: Vec<_> = all
+            .iter()
+            .filter(|made| made.since > running.started && concerns(&made.change, running.daemon))
+            .collect();
+        let since = unknown.iter().map(|made| made.since).max()?;
+        let keys = unknown.iter().map(|made| made.change.key.clone()).collect();
+        Some(Due { running, keys, since })
+    });
+    Ok(due.collect())
+}
+
+/// Whether a daemon reads an entry, and only when it starts.
+fn concerns(change: &Change, daemon: Daemon) -> bool {
+    match daemon {
+        Daemon::ResourceManager => {
+            !is_queue(change) && !change.key.starts_with("yarn.nodemanager.")
+        }
+        Daemon::NodeManager => !change.key.starts_with("yarn.scheduler.capacity."),
+    }
+}
+
+/// Whether the scheduler reads it when it is told to.
+fn is_queue(change: &Change) -> bool {
+    change.key.contains(".accessible-node-labels")
 }
 
 #[cfg(test)]

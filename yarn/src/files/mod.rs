@@ -30,5 +30,5 @@ mod undo;
 
 pub use self::apply::apply;
 pub use self::diff::diff;
-pub use self::record::{Record, Written, recorded};
+pub use self::record::{Made, Record, Written, recorded};
 pub use self::undo::{Undone, undo};

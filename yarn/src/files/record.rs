@@ -33,21 +33,28 @@ pub struct Record {
 pub struct Written {
     /// The file.
     pub file: File,
-    /// When it was written, in seconds since the Unix epoch.
-    pub written: u64,
     /// What was changed in it.
-    pub changes: Vec<Change>,
+    pub changes: Vec<Made>,
     /// The copy of the file as it was without these changes; absent if there was none.
     before: Option<String>,
     /// The copy of the file as it was written.
     after: String,
 }
 
+/// A change that was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    /// What was changed.
+    #[serde(flatten)]
+    pub change: Change,
+    /// Since when every daemon that started found it, in seconds since the Unix epoch.
+    pub since: u64,
+}
+
 /// A file's content, without the recorded changes and with them.
 pub(super) struct Content {
     pub(super) file: File,
-    pub(super) written: u64,
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<Made>,
     pub(super) before: Option<Vec<u8>>,
     pub(super) after: Vec<u8>,
 }
@@ -87,7 +94,6 @@ pub(super) fn contents(conf_dir: &Path, record: Option<&Record>) -> Result<Vec<C
     let content = |written: &Written| {
         Ok(Content {
             file: written.file,
-            written: written.written,
             changes: written.changes.clone(),
             before: written.before.as_deref().map(read).transpose()?,
             after: read(&written.after)?,
@@ -122,7 +128,6 @@ pub(super) fn store(
             };
             files.push(Written {
                 file: content.file,
-                written: content.written,
                 changes: content.changes.clone(),
                 before: content.before.as_deref().map(|b| copy("before", b)).transpose()?,
                 after: copy("after", &content.after)?,

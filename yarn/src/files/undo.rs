@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::lock::Lock;
-use super::record::{self, Content, recorded};
+use super::record::{self, Content, Made, recorded};
 use super::replace::{Step, sweep, take};
 use crate::configuration::{Document, Malformed};
 use crate::danger::dangers;
@@ -74,7 +74,7 @@ pub fn undo(conf_dir: &Path, roles: &Roles, root: &Path) -> Result<Undone, Error
             content.file,
             content.before.as_deref().map(Document::parse).transpose().ok().flatten(),
         );
-        if content.changes.iter().any(|change| change.roles.is_subset(roles)) {
+        if content.changes.iter().any(|made| made.change.roles.is_subset(roles)) {
             backs.push(back(&directory, content, roles, &mut undone)?);
         } else {
             left.push(content);
@@ -125,12 +125,12 @@ fn back(
     let file = content.file;
     let now = directory.bytes(file).map(<[u8]>::to_vec);
     let (chosen, others): (Vec<_>, Vec<_>) =
-        content.changes.drain(..).partition(|change| change.roles.is_subset(roles));
+        content.changes.drain(..).partition(|made| made.change.roles.is_subset(roles));
     let whole = others.is_empty();
     let as_written = now.as_ref() == Some(&content.after);
     if whole && (as_written || now == content.before) {
         if as_written {
-            undone.changes.extend(chosen);
+            undone.changes.extend(chosen.into_iter().map(|made| made.change));
         }
         let next = content.before.clone();
         let document = next.as_deref().map(Document::parse).transpose().ok().flatten();
@@ -142,8 +142,10 @@ fn back(
     };
     let failed = |malformed| Error::Malformed { path: directory.file(file), malformed };
     let (document, gone) = without(document, &chosen).map_err(failed)?;
-    for change in chosen {
-        if gone.contains(&change) {
+    for made in chosen {
+        let gone = gone.contains(&made);
+        let change = made.change;
+        if gone {
             let now = document.last(&change.key);
             undone.kept.extend(now.map(|now| {
                 format!("{}:{}: {}", directory.file(file).display(), now.line, change.key)
@@ -168,11 +170,12 @@ fn back(
 /// were made.
 pub(super) fn without(
     document: &Document,
-    changes: &[Change],
-) -> Result<(Document, Vec<Change>), Malformed> {
+    changes: &[Made],
+) -> Result<(Document, Vec<Made>), Malformed> {
     let mut document = document.clone();
     let mut gone = Vec::new();
-    for change in changes.iter().rev() {
+    for made in changes.iter().rev() {
+        let change = &made.change;
         let key = change.key.as_str();
         let value = document.last(key).and_then(|last| last.value.clone());
         let as_written = value.as_ref() == Some(&change.value);
@@ -188,7 +191,7 @@ pub(super) fn without(
             _ => false,
         };
         if !taken {
-            gone.push(change.clone());
+            gone.push(made.clone());
         }
     }
     Ok((document, gone))

@@ -185,7 +185,7 @@ fn a_change_by_another_meanwhile_is_noticed() {
     let plan = site.plan(&wanted("all", 1)).unwrap();
     site.write("yarn-site.xml", b"<configuration/>");
     let before = site.content();
-    let error = creel_yarn::files::apply(&directory, &plan).unwrap_err();
+    let error = creel_yarn::files::apply(&directory, &plan, &[]).unwrap_err();
     assert!(matches!(error, Error::Changed { .. }), "{error}");
     assert_eq!(site.content(), before);
 }

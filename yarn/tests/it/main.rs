@@ -4,4 +4,5 @@ mod directories;
 mod edits;
 mod failures;
 mod mutations;
+mod restarts;
 mod site;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use creel_yarn::answer::{Answer, Gpu};
+use creel_yarn::daemons;
 use creel_yarn::files::{self, Undone};
 use creel_yarn::plan::NvidiaSmi;
 use creel_yarn::{Directory, Error, Plan, Roles, Wanted};
@@ -74,7 +75,8 @@ impl Site {
     pub(crate) fn apply(&self, wanted: &Wanted) -> Result<Plan, Error> {
         let directory = self.directory()?;
         let plan = Plan::make(&directory, wanted, &self.root())?;
-        files::apply(&directory, &plan)?;
+        let running = daemons::running(&self.root(), &self.conf());
+        files::apply(&directory, &plan, &running)?;
         Ok(plan)
     }
 

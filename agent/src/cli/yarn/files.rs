@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use creel_settings::{Settings, Sources};
+use creel_yarn::daemons;
 use creel_yarn::effective::Effective;
 use creel_yarn::files::{self, Undone};
 use creel_yarn::isolation::{self, Isolation};
@@ -159,7 +160,8 @@ pub(super) fn apply(
     json: bool,
 ) -> Result<(), Error> {
     let prepared = arguments.prepare(config)?;
-    let written = files::apply(&prepared.directory, &prepared.plan)?;
+    let running = daemons::running(Path::new(ROOT), prepared.directory.path());
+    let written = files::apply(&prepared.directory, &prepared.plan, &running)?;
     if json {
         return prepared.json(&arguments.role, true);
     }
