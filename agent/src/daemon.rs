@@ -26,7 +26,7 @@ use crate::run_dir::RunDir;
 use crate::service;
 use crate::socket::Socket;
 use crate::state_dir::StateDir;
-use crate::yarn::resource;
+use crate::yarn::{manage, resource};
 
 /// How the daemon is started.
 #[derive(Clone, Debug, Default)]
@@ -78,6 +78,7 @@ async fn live(
     let executors = Arc::new(executors);
     let gpus = Gpus::start(watched.clone(), run_dir, state_dir);
     tokio::spawn(resource::keep(watched.clone(), gpus.clone(), state_dir.path().to_owned()));
+    manage::start(watched.clone(), &gpus);
     let leases = Leases::start(state_dir.path(), gpus.clone())?;
     let control =
         Control::new(watched.clone(), Arc::clone(&executors), gpus.clone(), leases.clone());

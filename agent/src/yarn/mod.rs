@@ -4,6 +4,7 @@
 //! - [`conf_dir`]: where YARN's configuration files are; `creel_yarn` knows what belongs in them.
 //! - [`container_id`]: how YARN names a container.
 //! - [`executor`]: what starts containers.
+//! - [`manage`]: keeping these files as GPUs need them.
 //! - [`nvidia_smi`]: what NodeManagers ask.
 //! - [`provider`]: what the NodeManager's scripts print: label, attributes, health.
 //! - [`resource`]: fewer GPUs for the ResourceManager to give out.
@@ -14,6 +15,7 @@ pub mod cluster;
 pub mod conf_dir;
 pub mod container_id;
 pub mod executor;
+pub mod manage;
 pub mod nvidia_smi;
 pub mod provider;
 pub mod resource;

@@ -9,4 +9,5 @@ mod life;
 mod node;
 mod rest;
 mod web;
+mod yarn_files;
 mod yarn_status;
