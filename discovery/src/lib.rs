@@ -23,11 +23,13 @@
 //! - [`snapshot`]: the inventory in a file, for those who can't wait.
 //! - [`nvidia_smi`]: answering from it in nvidia-smi's place.
 //! - [`agent`]: asking the node's agent what a container holds.
+//! - [`device_group`]: which GPUs a control group denies.
 //! - [`deadline`]: running a child process that may never end.
 //! - [`error`]: what can go wrong.
 
 pub mod agent;
 pub mod deadline;
+pub mod device_group;
 pub mod error;
 pub mod event;
 pub mod format;

@@ -9,7 +9,7 @@ use clap::{Parser, ValueEnum};
 use creel_discovery::agent::{self, Hints, Said, spark_conf};
 use creel_discovery::format::spark;
 use creel_discovery::nvml::{self, Unwatched};
-use creel_discovery::{Address, Error, Format, Inventory, deadline, nvidia_smi};
+use creel_discovery::{Address, Error, Format, Inventory, deadline, device_group, nvidia_smi};
 
 /// Prints the node's NVIDIA GPUs, as the driver (NVML) knows them.
 ///
@@ -44,6 +44,19 @@ struct Cli {
     /// Ask the driver in this process, without a deadline.
     #[arg(long, hide = true)]
     in_process: bool,
+
+    /// Print which GPUs the control group with this cgroup.procs denies, as a JSON list of minor
+    /// numbers.
+    #[arg(long, hide = true, requires = "minors", value_name = "PROCS")]
+    denied_in: Option<PathBuf>,
+
+    /// Minor numbers to try.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    minors: Vec<u32>,
+
+    /// Where the devices are.
+    #[arg(long, hide = true, default_value = "/dev")]
+    devices: PathBuf,
 
     /// Also when nobody waits any more, and keep the answer there as a snapshot.
     #[arg(long, hide = true, requires = "in_process")]
@@ -81,6 +94,12 @@ fn main() -> ExitCode {
         std::process::exit(nvidia_smi::run(&arguments.collect::<Vec<_>>()));
     }
     let cli = Cli::parse();
+    if let Some(procs) = &cli.denied_in {
+        std::process::exit(print_denied(&cli, procs).unwrap_or_else(|error| {
+            complain(&format!("{}: {error}", procs.display()));
+            1
+        }));
+    }
     let result = match (cli.in_process, cli.watch, &cli.keep) {
         (true, _, Some(directory)) => nvidia_smi::keep(directory, |found| print_here(&cli, found)),
         (true, watch, None) => {
@@ -106,6 +125,13 @@ fn child() -> Command {
     let mut command = deadline::this_program();
     command.arg("--in-process");
     command
+}
+
+fn print_denied(cli: &Cli, procs: &Path) -> io::Result<i32> {
+    device_group::join(procs)?;
+    let denied = device_group::denied(&cli.devices, &cli.minors);
+    print(format!("{}\n", serde_json::to_string(&denied)?).as_bytes())?;
+    Ok(0)
 }
 
 /// For Spark: what this process's container holds, or outside of one, what there is.

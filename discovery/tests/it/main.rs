@@ -2,6 +2,7 @@
 
 mod any_snapshot;
 mod broken;
+mod device_group;
 mod formats;
 mod inventory;
 mod node;
