@@ -79,7 +79,7 @@ async fn live(
     let gpus = Gpus::start(watched.clone(), run_dir, state_dir);
     tokio::spawn(resource::keep(watched.clone(), gpus.clone(), state_dir.path().to_owned()));
     manage::start(watched.clone(), &gpus);
-    let leases = Leases::start(state_dir.path(), gpus.clone())?;
+    let leases = Leases::start(state_dir.path(), gpus.clone(), watched.clone())?;
     let control =
         Control::new(watched.clone(), Arc::clone(&executors), gpus.clone(), leases.clone());
     let control = Arc::new(control);

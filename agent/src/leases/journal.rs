@@ -32,6 +32,8 @@ enum Entry {
 #[derive(Debug)]
 pub(super) struct Journal {
     entries: mpsc::Sender<Entry>,
+    /// Whether what the store holds could not be read.
+    unread: bool,
     problem: Arc<Mutex<Option<String>>>,
 }
 
@@ -61,9 +63,10 @@ impl Journal {
     ) -> std::io::Result<Self> {
         let (entries, received) = mpsc::channel();
         let problem = Arc::new(Mutex::new(problem));
+        let unread = store.is_none();
         let writer = Writer {
             dir,
-            unread: store.is_none(),
+            unread,
             store,
             audit,
             held: content.leases.into_iter().map(|lease| (lease.number, lease)).collect(),
@@ -74,7 +77,7 @@ impl Journal {
         thread::Builder::new()
             .name("leases".to_owned())
             .spawn(move || writer.write_all(&received))?;
-        Ok(Self { entries, problem })
+        Ok(Self { entries, unread, problem })
     }
 
     /// Writes of a grant, and waits until it is on the disk.
@@ -93,6 +96,16 @@ impl Journal {
     /// Writes of what is in doubt, some time.
     pub(super) fn doubt(&self, doubt: Option<Doubt>) {
         let _ = self.entries.send(Entry::Doubt(doubt));
+    }
+
+    /// Why no lease can be given until the agent starts anew: nobody knows who holds what.
+    pub(super) fn unread(&self) -> Option<String> {
+        self.problem().filter(|_| self.unread).map(|problem| {
+            format!(
+                "{problem}; nobody knows who holds what until it is put right and the agent is \
+                 started anew"
+            )
+        })
     }
 
     /// What is wrong with what is on the disk.
@@ -162,11 +175,7 @@ impl Writer {
         write: impl FnOnce(&Store) -> Result<(), store::Error>,
     ) -> Result<(), String> {
         if self.unread {
-            return Err(format!(
-                "{}; nobody knows who holds what until it is put right and the agent is started \
-                 anew",
-                self.problem().as_deref().unwrap_or("the lease store could not be read")
-            ));
+            return Err("the lease store could not be read".to_owned());
         }
         let written = self.opened().and_then(write).map_err(|failed| failed.to_string());
         if let Err(failed) = &written {

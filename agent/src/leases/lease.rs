@@ -33,7 +33,7 @@ pub struct Held {
 
 /// What said how many devices are due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "lowercase")]
 pub enum Source {
     /// What the container's control group lets it open.
     Cgroup,
@@ -42,6 +42,7 @@ pub enum Source {
     /// The ResourceManager's record of the container.
     ResourceManager,
     /// The variable `CREEL_GPUS`.
+    #[serde(rename = "CREEL_GPUS")]
     CreelGpus,
     /// Spark's configuration in the container's directory.
     Spark,
@@ -52,7 +53,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Its name in the API.
+    /// Its name, in the API as in the store.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cgroup => "cgroup",
@@ -120,6 +121,21 @@ impl fmt::Display for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sources_have_one_name() {
+        for source in [
+            Source::Cgroup,
+            Source::NodeManager,
+            Source::ResourceManager,
+            Source::CreelGpus,
+            Source::Spark,
+            Source::Request,
+            Source::Default,
+        ] {
+            assert_eq!(serde_json::to_value(source).unwrap(), source.name());
+        }
+    }
 
     #[test]
     fn ids() {

@@ -17,7 +17,8 @@
 //! however often it asks.
 //!
 //! - [`lease`]: what a lease is. [`holder`]: who has it, and whether that lives.
-//! - `count`, `waiting`, `assign`: how many, when, which.
+//! - `count`, `waiting`, `assign`: how many, when, which. `yarn`: what YARN says of a container;
+//!   `isolation`: what its control group does.
 //! - `end`: when a lease ends.
 //! - `journal`: what is on the disk, by `store` and `audit`; `recovery`: what an agent that starts
 //!   makes of it.
@@ -27,24 +28,27 @@ mod audit;
 mod count;
 mod end;
 pub mod holder;
+mod isolation;
 mod journal;
 pub mod lease;
 mod recovery;
 mod store;
 mod waiting;
+mod yarn;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use creel_settings::Settings;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use self::assign::{Board, Device, Taken, Want};
 use self::audit::Audit;
-use self::count::Due;
+use self::count::Known;
 use self::holder::Holder;
 use self::journal::Journal;
 use self::lease::Held;
@@ -52,9 +56,10 @@ pub use self::lease::{Lease, Source};
 use self::recovery::Doubt;
 use self::store::Content;
 use self::waiting::Queue;
+use self::yarn::Yarn;
 use crate::error::Error;
 use crate::gpus::{Gpus, Unit};
-use crate::peer::{Awaited, Ends, Peer, Proc};
+use crate::peer::{Awaited, Container, Ends, Peer, Proc};
 use crate::{api, clock};
 
 /// The variable by which `creel run` names its lease to what it starts.
@@ -77,6 +82,7 @@ pub struct Leases {
 #[derive(Debug)]
 struct Shared {
     gpus: Gpus,
+    yarn: Yarn,
     proc: Proc,
     boot: String,
     ends: Ends,
@@ -178,7 +184,11 @@ impl Leases {
     /// # Errors
     /// [`Error::System`] where processes can't be watched at all. A store that can't be read is
     /// none: see [`Leases::problem`].
-    pub fn start(state_dir: &Path, gpus: Gpus) -> Result<Self, Error> {
+    pub fn start(
+        state_dir: &Path,
+        gpus: Gpus,
+        settings: watch::Receiver<Arc<Settings>>,
+    ) -> Result<Self, Error> {
         let failed = |source| Error::System { what: "watch processes", source };
         let proc = Proc::default();
         let audit = Audit::new(state_dir);
@@ -196,6 +206,7 @@ impl Leases {
         }
         let shared = Shared {
             gpus,
+            yarn: Yarn::new(settings),
             boot: proc.boot_id().map_err(failed)?,
             is_initial_namespace: proc.is_initial_namespace(),
             proc,
@@ -267,21 +278,27 @@ impl Leases {
         if let Some(lease) = self.of(peer) {
             return enough(lease, &request);
         }
+        if let Some(problem) = self.shared.journal.unread() {
+            return Err(Refusal::Unable(problem));
+        }
         let holder = self.holder_of(peer, &request)?;
-        let (count, source) = due(&holder, &request)?;
-        let want = Want::any(count);
+        let (want, source) = match &peer.container {
+            Ok(Some(container)) => self.due(container, &request).await?,
+            _ => (Want::any(request.gpus.map_or(1, |gpus| gpus as usize)), Source::Request),
+        };
+        enough_of(want.count, &request)?;
+        // Nothing is to be seen for nothing.
+        let is_none = want.count == 0;
         let ticket = self.state().queue.enter(want.clone());
         let _turn = Turn { leases: self, ticket };
-        let visible = request.hints.visible.as_deref();
+        // CUDA numbers what a control group lets a process open from 0.
+        let open = want.among.clone().filter(|_| source == Source::Cgroup);
+        let visible = open.as_deref().or(request.hints.visible.as_deref());
         let asking = Asking { peer, holder, want, source, ticket, visible };
         let mut age = LOOK;
         loop {
             changes.borrow_and_update();
-            let units = match count {
-                // Nothing is to be seen for nothing.
-                0 => Vec::new(),
-                _ => self.units(age).await?,
-            };
+            let units = if is_none { Vec::new() } else { self.units(age).await? };
             match self.consider(&asking, &units) {
                 Outcome::Has(lease) => return enough(lease, &request),
                 Outcome::Chosen(lease) => {
@@ -321,6 +338,31 @@ impl Leases {
                 ))),
             },
         }
+    }
+
+    /// What a container is due.
+    async fn due(
+        &self,
+        container: &Container,
+        request: &Request,
+    ) -> Result<(Want, Source), Refusal> {
+        let (yarn, units) =
+            tokio::join!(self.shared.yarn.allotment(&container.id), self.units(LOOK));
+        // Where the GPUs are not known, a container that is due none needs none.
+        let units = match units {
+            Err(refusal) if yarn.count != Some(0) => return Err(refusal),
+            units => units.unwrap_or_default(),
+        };
+        let denied = match &container.devices_group {
+            Some(group) => {
+                let mut minors: Vec<_> = units.iter().filter_map(|unit| unit.minor).collect();
+                minors.dedup();
+                isolation::denied(group, &minors).await.unwrap_or_default()
+            }
+            None => Vec::new(),
+        };
+        let (hints, asked) = (&request.hints, request.gpus);
+        Ok(count::due(&units, &Known { yarn: &yarn, denied: &denied, hints, asked }))
     }
 
     async fn units(&self, age: Duration) -> Result<Vec<Unit>, Refusal> {
@@ -508,16 +550,6 @@ impl Granted {
     fn lease(&self) -> Lease {
         self.lease.clone()
     }
-}
-
-/// How many devices are due.
-fn due(holder: &Holder, request: &Request) -> Result<Due, Refusal> {
-    let due = match holder.container {
-        Some(_) => count::by_job(&request.hints, request.gpus),
-        None => (request.gpus.map_or(1, |gpus| gpus as usize), Source::Request),
-    };
-    enough_of(due.0, request)?;
-    Ok(due)
 }
 
 /// Whether a peer is of a holder, and of its user.

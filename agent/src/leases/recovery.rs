@@ -60,7 +60,6 @@ pub(super) fn recover(dir: &Path, audit: &Audit, proc: &Proc) -> Recovered {
     let (store, content) = match opened {
         Ok((store, content)) => (Some(store), content),
         Err(failed) => {
-            is_lost = true;
             problem.get_or_insert_with(|| failed.to_string());
             (None, Content::default())
         }
