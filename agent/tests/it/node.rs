@@ -64,6 +64,22 @@ impl Node {
 
     /// Makes it a node of so many healthy GPUs: `GPU-0`, `GPU-1`, …
     pub(crate) fn gpus(&self, count: u32) {
+        self.gpus_but(count, |_| {});
+    }
+
+    /// Makes devices of NVIDIA's major number, which the stand-in for discovery tries in a control
+    /// group.
+    pub(crate) fn devices(&self, count: u32) {
+        for minor in 0..count {
+            let path = self.path(&format!("nvidia{minor}"));
+            let made =
+                Command::new("mknod").arg(path).args(["c", "195", &minor.to_string()]).status();
+            assert!(made.unwrap().success());
+        }
+    }
+
+    /// Makes it a node of so many GPUs, each changed so.
+    pub(crate) fn gpus_but(&self, count: u32, change: impl Fn(&mut creel_discovery::Gpu)) {
         let driver = creel_discovery::inventory::Driver {
             library: "libnvidia-ml.so.1".to_owned(),
             version: Some("580.95.05".to_owned()),
@@ -71,11 +87,15 @@ impl Node {
             nvml: None,
             problems: Vec::new(),
         };
-        let gpu = |index| creel_discovery::Gpu {
-            index,
-            uuid: Some(format!("GPU-{index}")),
-            minor: Some(index),
-            ..creel_discovery::Gpu::default()
+        let gpu = |index| {
+            let mut gpu = creel_discovery::Gpu {
+                index,
+                uuid: Some(format!("GPU-{index}")),
+                minor: Some(index),
+                ..creel_discovery::Gpu::default()
+            };
+            change(&mut gpu);
+            gpu
         };
         let inventory = creel_discovery::Inventory {
             driver: (count > 0).then_some(driver),
@@ -83,7 +103,15 @@ impl Node {
             ..creel_discovery::Inventory::empty()
         };
         let json = serde_json::to_string(&inventory).unwrap();
-        self.program("discovery", &format!("[ \"$1\" = --watch ] || echo '{json}'"));
+        let denied = format!(
+            "echo 0 > \"$2\"; for minor in $(echo \"$4\" | tr , ' '); do \
+             dd if={}/nvidia$minor 2>&1 | grep -q 'not permitted' && denied=$denied,$minor; done; \
+             echo \"[${{denied#,}}]\"",
+            self.dir.path().display()
+        );
+        let script =
+            format!("case $1 in --watch) ;; --denied-in) {denied} ;; *) echo '{json}' ;; esac");
+        self.program("discovery", &script);
     }
 
     fn program(&self, name: &str, script: &str) {
@@ -158,7 +186,7 @@ impl Node {
 }
 
 /// The interpreter itself, not a wrapper of it that needs an environment.
-fn python() -> PathBuf {
+pub(crate) fn python() -> PathBuf {
     let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
     PathBuf::from(String::from_utf8(output.unwrap().stdout).unwrap().trim())
 }
@@ -273,6 +301,31 @@ impl Agent<'_> {
         Peer { child, stdout }
     }
 
+    /// What the control API answers to a request with a body.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let body = body.to_string();
+        let mut stream = UnixStream::connect(self.socket("agent.sock")).unwrap();
+        let request = request("POST", path).trim_end().to_owned();
+        let length = body.len();
+        stream
+            .write_all(format!("{request}\r\nContent-Length: {length}\r\n\r\n{body}").as_bytes())
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        parse(&answer)
+    }
+
+    pub(crate) fn leases(&self) -> Vec<Value> {
+        self.get("/v1/leases")["leases"].as_array().unwrap().clone()
+    }
+
+    /// `creel`, on this agent.
+    pub(crate) fn creel(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_creel"));
+        command.arg("--run-dir").arg(self.node.path("run")).args(arguments);
+        command
+    }
+
     pub(crate) fn attachments(&self) -> Vec<Value> {
         self.get("/v1/attachments")["attachments"].as_array().unwrap().clone()
     }
@@ -341,7 +394,7 @@ fn request(method: &str, path: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 }
 
-fn parse(answer: &str) -> (u16, Value) {
+pub(crate) fn parse(answer: &str) -> (u16, Value) {
     let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     (status, serde_json::from_str(body).unwrap())
@@ -366,6 +419,6 @@ fn call(stream: UnixStream) -> (u32, String) {
 
 /// The crate's directory, asked for when the test runs: one target directory may serve several
 /// clones, and what was compiled in one of them must not look into another.
-fn manifest_dir() -> std::ffi::OsString {
+pub(crate) fn manifest_dir() -> std::ffi::OsString {
     std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests")
 }
