@@ -114,6 +114,16 @@ class Node:
         """The CSV answer to a statement."""
         return self.creel("sql", "-c", statement, "--format", "csv", *arguments, **options).stdout
 
+    def fault(self, *arguments: str) -> None:
+        """Lets something be wrong with the simulated GPUs from now on, or with `--clear` no more."""
+        command = [BINARIES / "simulated-gpu", "fault", "--dir", self.directory / "gpu", *arguments]
+        subprocess.run(command, check=True)
+
+    def use(self, *arguments: str) -> None:
+        """Sets the memory in use on a simulated GPU."""
+        command = [BINARIES / "simulated-gpu", "use", "--dir", self.directory / "gpu", *arguments]
+        subprocess.run(command, check=True)
+
     def executors(self) -> list[dict]:
         return self.json("executors")["executors"]
 

@@ -12,7 +12,7 @@ All is in one directory, `/tmp/creel-yarn-*`, which every container's user may r
 |---|---|
 | `conf/` | `HADOOP_CONF_DIR` of everything; a copy of one below `conf/` here, and what it includes: `bed-*-site.xml` with ports, directories and the properties of the test |
 | `bin/` | Creel's programs, on the PATH of containers |
-| `smi/nvidia-smi` | what the NodeManager asks, unless a test names another directory |
+| `smi/` | Creel's nvidia-smi, whom the NodeManager asks unless a test names another directory |
 | `log/` | a log for each start of a daemon |
 | `local/`, `containers/` | the NodeManager's local directories, and the containers' logs |
 | `container-executor/` | with `executor="lce"`: the stand-in and its record, `gpu-calls` |
@@ -36,6 +36,11 @@ from node import BINARIES, Node, eventually, is_alive
 
 HERE = Path(__file__).resolve().parent
 JARS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "creel" / "yarn"
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+# What a private node needs, and one that is installed has in its usual places.
+OF_NODE = ("CREEL_RUN_DIR", "CREEL_AGENT_STATE_DIR", "LD_LIBRARY_PATH")
 
 JAVA = [
     "java",
@@ -125,6 +130,9 @@ class Cluster:
     `conf`        the directory of `conf/` to start from; `distribution` says nothing of GPUs
     `gpu`         False leaves YARN without GPUs, as `creel yarn apply` finds it
     `properties`  further ones of yarn-site.xml
+    `devices`     with "lce", root and `can_deny()`: YARN denies GPUs for real, by control groups of
+                  the `devices` controller; the daemons have a /dev of their own with so many
+                  `nvidiaN`, for which there is no driver
     """
 
     def __init__(
@@ -136,14 +144,21 @@ class Cluster:
         conf: str = "plain",
         gpu: bool = True,
         properties: dict[str, object] | None = None,
+        devices: int = 0,
     ):
         self.version, self.executor, self.node = version, executor, node
+        self.devices = devices
         self.directory = Path(tempfile.mkdtemp(prefix="creel-yarn-", dir="/tmp"))
         self.directory.chmod(0o755)
         self.conf = self.directory / "conf"
         self.smi = smi or self.directory / "smi"
+        # Of all beds on the machine, these are this one's.
+        self.hierarchy = f"hadoop-yarn-{self.directory.name.removeprefix('creel-yarn-')}"
+        keeper = [sys.executable, HERE / "keeper.py", self.directory]
+        if devices:
+            keeper = ["unshare", "--mount", HERE / "with-devices", str(devices), *keeper]
         self.keeper = subprocess.Popen(
-            [sys.executable, HERE / "keeper.py", self.directory],
+            keeper,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -157,6 +172,7 @@ class Cluster:
         share(JARS / version, self.directory / "jars")
         for name in ("creel", "creel-discovery"):
             share(BINARIES / name, self.directory / "bin" / name)
+        share(BINARIES / "creel-discovery", self.directory / "smi" / "nvidia-smi")
         shutil.copy(HERE.parents[1] / "scripts" / "getGpusResources.sh", self.directory / "bin")
         self.path = f"{self.directory}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         self.class_path = f"{self.directory}/jars/*:{self.conf}"
@@ -165,9 +181,7 @@ class Cluster:
         }
         if node is not None:
             self.environment |= {
-                key: node.environment[key]
-                for key in ("CREEL_RUN_DIR", "LD_LIBRARY_PATH")
-                if key in node.environment
+                key: node.environment[key] for key in OF_NODE if key in node.environment
             }
         self.environment |= {
             "PATH": self.path,
@@ -189,7 +203,6 @@ class Cluster:
         )
         self.applications = []
         self.write_conf(conf, gpu, properties or {})
-        self.write_smi()
         if executor == "lce":
             self.write_container_executor()
 
@@ -228,7 +241,7 @@ class Cluster:
             # Else a NodeManager takes 7 s to stop.
             "yarn.nodemanager.process-kill-wait.ms": 500,
             "yarn.nodemanager.env-whitelist": "JAVA_HOME,HADOOP_CONF_DIR,YARN_CONF_DIR,"
-            "LANG,TZ,LD_LIBRARY_PATH,CREEL_RUN_DIR",
+            f"LANG,TZ,{','.join(OF_NODE)}",
             # Containers have bash's own PATH, whatever the NodeManager has: with a package,
             # creel-discovery is on it.
             "yarn.nodemanager.admin-env": f"MALLOC_ARENA_MAX=$MALLOC_ARENA_MAX,PATH={self.path}",
@@ -248,10 +261,9 @@ class Cluster:
                 # Containers are the submitting user's.
                 f"{prefix}.nonsecure-mode.limit-users": "false",
                 f"{prefix}.cgroups.mount": "false",
-                # An empty directory of this name passes for a v1 controller.
-                f"{prefix}.cgroups.mount-path": self.directory / "cgroup",
-                f"{prefix}.cgroups.hierarchy": "/hadoop-yarn",
-                # It can't be removed as a cgroup can: no need to try for long.
+                f"{prefix}.cgroups.mount-path": CGROUPS if self.devices else self.directory / "cgroup",
+                f"{prefix}.cgroups.hierarchy": f"/{self.hierarchy}",
+                # A directory that is none can't be removed as one: no need to try for long.
                 f"{prefix}.cgroups.delete-delay-ms": 100,
                 f"{prefix}.cgroups.delete-timeout-ms": 100,
             }
@@ -259,16 +271,17 @@ class Cluster:
         (self.conf / "bed-yarn-site.xml").write_text(configuration(site | properties))
         (self.conf / "bed-core-site.xml").write_text(configuration(core))
 
-    def write_smi(self) -> None:
-        script = self.directory / "smi" / "nvidia-smi"
-        script.write_text(f"#!/bin/sh\nexec {self.directory}/bin/creel-discovery --format nvidia-smi\n")
-        script.chmod(0o755)
-
     def write_container_executor(self) -> None:
         home = self.directory / "container-executor"
         home.mkdir()
         shutil.copy(HERE / "container-executor", home)
-        (self.directory / "cgroup" / "devices").mkdir(parents=True)
+        if self.devices:
+            groups = CGROUPS / "devices" / self.hierarchy
+            (home / "devices").write_text(str(groups))
+            self.keeper_ask({"sweep": str(groups)})
+        else:
+            # An empty directory of this name passes for a v1 controller.
+            (self.directory / "cgroup" / "devices").mkdir(parents=True)
 
     def keeper_start(self, argv: list, log: Path) -> int:
         return self.keeper_ask(
@@ -525,6 +538,11 @@ class Application:
         self.end()
 
 
+def can_deny() -> bool:
+    """Whether this may make control groups of the v1 `devices` controller."""
+    return os.geteuid() == 0 and os.access(CGROUPS / "devices" / "devices.deny", os.W_OK)
+
+
 def configuration(properties: dict[str, object]) -> str:
     """A file of Hadoop's."""
     lines = [
@@ -543,6 +561,7 @@ def share(source: Path, target: Path) -> Path:
             os.link(source, target)
         except OSError:
             shutil.copy(source, target)
+    target.parent.mkdir(exist_ok=True)
     if source.is_dir():
         shutil.copytree(source, target, copy_function=link)
     else:

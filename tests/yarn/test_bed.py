@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from cluster import HERE, Cluster
+from cluster import HERE, Cluster, can_deny
 from node import Node, eventually, is_alive
 from spark import Spark
 
@@ -55,6 +55,29 @@ def test_nothing_is_left_when_the_keeper_goes():
         assert all(map(is_alive, pids))
     assert not any(map(is_alive, pids))
     assert not cluster.directory.exists()
+
+
+@pytest.mark.skipif(not can_deny(), reason="needs root and the v1 controller of devices")
+def test_a_container_cannot_open_what_yarn_denies_it():
+    script = """
+        for minor in 0 1; do
+            python3 -c "open('/dev/nvidia$minor')" 2>&1 | grep -o 'Errno [0-9]*'
+        done
+        echo; sleep 2
+    """
+    with Node(gpus=["h200:2"]) as node, Cluster(node=node, executor="lce", devices=2) as cluster:
+        groups = Path("/sys/fs/cgroup/devices") / cluster.hierarchy
+        with cluster.application("nobody") as application:
+            containers = application.run(script, count=2)
+            answers = {container.id: container.output().split("\n")[:2] for container in containers}
+        calls = cluster.gpu_calls()
+    denied, no_driver = "Errno 1", "Errno 6"
+    assert answers == {
+        container: [denied if minor in calls[container] else no_driver for minor in range(2)]
+        for container in calls
+    }
+    assert sorted(calls.values()) == [[0], [1]]
+    assert not groups.exists()
 
 
 def test_spark_has_the_gpus_that_the_script_finds():
