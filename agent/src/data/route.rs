@@ -137,8 +137,8 @@ mod tests {
     const NOBODY: Client<'static> =
         Client { container: None, lease: &[], unleased: Unleased::Deny };
 
-    fn gpu(uuid: &str) -> Result<Device, Refusal> {
-        Ok(Device::Gpu(uuid.to_owned()))
+    fn gpu(uuid: &str) -> Device {
+        Device::Gpu(uuid.to_owned())
     }
 
     fn refused(door: Door, client: &Client<'_>, gpus: &[Target]) -> (Code, String) {
@@ -150,8 +150,8 @@ mod tests {
     fn a_lease_comes_first() {
         let lease = ["GPU-2".to_owned()];
         let holder = Client { container: Some("c2"), lease: &lease, ..NOBODY };
-        assert_eq!(route(Door::Any, &holder, &gpus()), gpu("GPU-2"));
-        assert_eq!(route(Door::Gpu(2), &holder, &gpus()), gpu("GPU-2"));
+        assert_eq!(route(Door::Any, &holder, &gpus()), Ok(gpu("GPU-2")));
+        assert_eq!(route(Door::Gpu(2), &holder, &gpus()), Ok(gpu("GPU-2")));
         let (code, reason) = refused(Door::Gpu(0), &holder, &gpus());
         assert_eq!(code, Code::PermissionDenied);
         assert!(reason.contains("held by container c1 of user 7"), "{reason}");
@@ -176,8 +176,8 @@ mod tests {
     #[test]
     fn what_nobody_holds_may_be_borrowed_where_that_is_allowed_and_by_no_container() {
         let client = Client { unleased: Unleased::Allow, ..NOBODY };
-        assert_eq!(route(Door::Any, &client, &gpus()), gpu("GPU-3"));
-        assert_eq!(route(Door::Gpu(3), &client, &gpus()), gpu("GPU-3"));
+        assert_eq!(route(Door::Any, &client, &gpus()), Ok(gpu("GPU-3")));
+        assert_eq!(route(Door::Gpu(3), &client, &gpus()), Ok(gpu("GPU-3")));
         assert_eq!(route(Door::Any, &client, &gpus()[..2]), Ok(Device::Cpu));
         assert_eq!(refused(Door::Gpu(0), &client, &gpus()).0, Code::PermissionDenied);
         assert_eq!(refused(Door::Gpu(1), &client, &gpus()).0, Code::Unavailable);
