@@ -86,7 +86,7 @@ async fn serve(open: &mut BTreeMap<u32, Serving>) {
         }
         Poll::Pending
     })
-    .await
+    .await;
 }
 
 fn make(directory: &Path) -> io::Result<()> {
