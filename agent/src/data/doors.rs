@@ -84,7 +84,7 @@ async fn serve(open: &mut BTreeMap<u32, Serving>) {
         for serving in open.values_mut() {
             let _ = serving.as_mut().poll(context);
         }
-        Poll::Pending
+        Poll::<()>::Pending
     })
     .await;
 }
