@@ -55,17 +55,19 @@ __device__ Bits is_in(const Frame& frame, const Instruction& code, const Lanes<T
     return result;
 }
 
-// out = each(k, out, fault) for the valid rows. Where that is false there is no value: null if
-// `safe`, else a fault.
+// out = each(k, out, fault) for the valid rows; `out` may be what it is made of. Where that is false
+// there is no value: null if `safe`, else a fault.
 template <class T, class Each>
 __device__ void map(Frame& frame, Lanes<T>& out, u32 valid, u32 fault, bool safe, Each each) {
     out.valid = valid;
     out.fault = fault;
 #pragma unroll
     for (u32 k = 0; k < ROWS; k++) {
-        out.value[k] = T{};
+        T value{};
         Fault kind = Fault::OutOfRange;
-        if (!(valid >> k & 1) || each(k, out.value[k], kind)) continue;
+        bool done = !(valid >> k & 1) || each(k, value, kind);
+        out.value[k] = value;
+        if (done) continue;
         out.valid &= ~(1u << k);
         if (safe) continue;
         out.fault |= 1u << k;

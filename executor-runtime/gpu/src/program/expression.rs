@@ -486,7 +486,8 @@ fn decimal_arithmetic(
     } else {
         DataType::Decimal128(precision, scale)
     };
-    let scaled = |operand: &Expression, power: i16| {
+    // Arrow scales only rows where both are values, so an overflow beside a null isn't one.
+    let scaled = |operand: &Expression, precision: u8, power: i16, other: &Expression| {
         if power == 0 {
             return Ok(operand.clone());
         }
@@ -497,10 +498,16 @@ fn decimal_arithmetic(
                 right: right.data_type,
             });
         }
+        let operand = if i16::from(precision) + power <= most {
+            operand.clone()
+        } else {
+            Expression::case(&[(Expression::is_not_null(other), operand.clone())], None)?
+        };
         let factor = Constant::Wide(power_of_ten(power as u8));
         let factor = Expression::constant(operand.data_type, factor);
-        Ok(Expression::apply(operand.data_type, Op::Multiply, [operand, &factor], flag::CHECKED))
+        let operands = [&operand, &factor];
+        Ok(Expression::apply(operand.data_type, Op::Multiply, operands, flag::CHECKED))
     };
-    let (left, right) = (scaled(left, left_power)?, scaled(right, right_power)?);
-    Ok(Expression::apply(data_type, op, [&left, &right], flag::CHECKED))
+    let operands = [&scaled(left, p1, left_power, right)?, &scaled(right, p2, right_power, left)?];
+    Ok(Expression::apply(data_type, op, operands, flag::CHECKED))
 }

@@ -7,7 +7,7 @@
 //!
 //! The constructors of [`Expression`] check types and lower what SQL has to what the kernel has:
 //! an hour of a timestamp is a remainder and a quotient, CASE a chain of selections. What they
-//! can't is an [`Error`], for the planner to leave that part to the CPU. [`compile`] shares what
+//! can't is an [`Error`], for the planner to leave that part to the CPU. [`compile()`] shares what
 //! occurs twice, and gives temporaries their slots.
 //!
 //! Results are DataFusion's: integers wrap in `+ - *` and fail in division by zero; decimals fail
@@ -18,7 +18,7 @@
 //! - [`data_type`]: the types, and how they are worked on.
 //! - [`expression`]: building a tree.
 //! - [`mod@cast`], [`date_part`]: its larger parts.
-//! - [`compile`]: from trees to a program.
+//! - [`mod@compile`]: from trees to a program.
 //! - [`instruction`]: what the kernel reads.
 //! - [`error`]: what can't be done.
 
