@@ -64,7 +64,7 @@ pub fn slots(groups: u32) -> u64 {
     (u64::from(groups) * 2).next_power_of_two().max(64)
 }
 
-/// Finds the groups. Then [`leaders`] and [`number`] name them.
+/// Finds the groups. Then [`number`] names them.
 pub fn find(
     stream: &Stream,
     keys: &Keys,
