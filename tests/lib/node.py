@@ -53,6 +53,8 @@ class Node:
                 prepare += ["--gpus", spec]
             subprocess.run(prepare, check=True, stdout=subprocess.DEVNULL)
             self.environment["LD_LIBRARY_PATH"] = str(self.directory / "gpu" / "lib")
+        # What the agent is started by: a program that becomes it.
+        self.prefix = []
         self.process = None
         # Every process that the node was seen to have.
         self.seen = set()
@@ -72,7 +74,7 @@ class Node:
         flags = [flag for setting in self.settings for flag in ("--set", setting)]
         with open(self.directory / "log", "ab") as log:
             self.process = subprocess.Popen(
-                [self.binaries / "creeld", *flags],
+                [*self.prefix, self.binaries / "creeld", *flags],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -124,15 +124,17 @@ class Cluster:
     `executor`    "default": DefaultContainerExecutor, containers are of the NodeManager's user;
                   "lce": LinuxContainerExecutor over the stand-in, containers are of the user who
                   submits, where this is root, and YARN assigns GPUs
-    `node`        Creel's node, whose environment (PATH, CREEL_RUN_DIR, simulated GPUs) daemons and
-                  containers have; without it, they have the machine's own
+    `node`        Creel's node, whose environment (CREEL_RUN_DIR, simulated GPUs) daemons and
+                  containers have; without it, they have the machine's own. An agent that is started
+                  after this was made finds Hadoop's configuration, else it knows of no YARN
     `smi`         the directory with the `nvidia-smi` that the NodeManager asks
     `conf`        the directory of `conf/` to start from; `distribution` says nothing of GPUs
     `gpu`         False leaves YARN without GPUs, as `creel yarn apply` finds it
     `properties`  further ones of yarn-site.xml
     `devices`     with "lce", root and `can_deny()`: YARN denies GPUs for real, by control groups of
                   the `devices` controller; the daemons have a /dev of their own with so many
-                  `nvidiaN`, for which there is no driver
+                  `nvidiaN`, for which there is no driver, and an agent that is started after this
+                  was made sees it too
     """
 
     def __init__(
@@ -205,6 +207,10 @@ class Cluster:
         self.write_conf(conf, gpu, properties or {})
         if executor == "lce":
             self.write_container_executor()
+        if node is not None:
+            node.environment["HADOOP_CONF_DIR"] = str(self.conf)
+            if devices:
+                node.prefix = ["nsenter", f"--mount=/proc/{self.keeper.pid}/ns/mnt"]
 
     def write_conf(self, conf: str, gpu: bool, properties: dict[str, object]) -> None:
         shutil.copytree(HERE / "conf" / conf, self.conf)
