@@ -43,7 +43,7 @@ def test_gpus_in_pci_order(gpu_node):
     assert a100["mig"]["enabled"] is True
     assert sorted(s["profile"] for s in a100["mig"]["slices"]) == ["1g.5gb", *3 * ["2g.10gb"]]
     assert all(s["uuid"].startswith("MIG-") for s in a100["mig"]["slices"])
-    assert h200["mig"] == {"enabled": False, "slices": []}
+    assert h200["mig"] == {"enabled": False, "slices": [], "waiting": None}
     assert gpu_node.json("status")["gpus"] == 2
 
 

@@ -54,8 +54,11 @@ def test_no_driver():
 def test_yarn(gpu_node):
     done = discover(gpu_node.environment, "--format", "nvidia-smi")
     log = ElementTree.fromstring(done.stdout)
-    assert log.tag == "nvidia_smi_log" and log.findtext("attached_gpus") == "2"
-    assert [gpu.findtext("minor_number") for gpu in log.iter("gpu")] == ["0", "1"]
+    assert log.tag == "nvidia_smi_log" and log.findtext("attached_gpus") == "5"
+    # To YARN a slice is a GPU.
+    assert [gpu.findtext("minor_number") for gpu in log.iter("gpu")] == [*4 * ["0"], "1"]
+    uuids = [gpu.findtext("uuid") for gpu in log.iter("gpu")]
+    assert [uuid[:4] for uuid in uuids] == [*4 * ["MIG-"], "GPU-"] and len(set(uuids)) == 5
 
 
 def test_table_and_json(gpu_node):
