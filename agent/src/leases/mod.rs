@@ -281,7 +281,7 @@ impl Leases {
         if let Some(problem) = self.shared.journal.unread() {
             return Err(Refusal::Unable(problem));
         }
-        let holder = self.holder_of(peer, &request)?;
+        let holder = self.holder_of(peer, &request).await?;
         let (want, source) = match &peer.container {
             Ok(Some(container)) => self.due(container, &request).await?,
             _ => (Want::any(request.gpus.map_or(1, |gpus| gpus as usize)), Source::Request),
@@ -324,10 +324,13 @@ impl Leases {
     }
 
     /// Who the holder would be.
-    fn holder_of(&self, peer: &Peer, request: &Request) -> Result<Holder, Refusal> {
+    async fn holder_of(&self, peer: &Peer, request: &Request) -> Result<Holder, Refusal> {
         let boot = self.shared.boot.clone();
         match &peer.container {
-            Ok(Some(container)) => Ok(Holder::container(container, peer.uid, boot)),
+            Ok(Some(container)) => {
+                self.confirm(container, peer.uid).await?;
+                Ok(Holder::container(container, peer.uid, boot))
+            }
             Err(unclear) => Err(Refusal::Identity(unclear.to_string())),
             Ok(None) if request.in_container => Err(Refusal::NoContainer),
             Ok(None) => match peer.lineage.first() {
@@ -337,6 +340,25 @@ impl Leases {
                     peer.pid
                 ))),
             },
+        }
+    }
+
+    /// A NodeManager of the container's own user could be made up, and so could its local
+    /// directory: it has to be one of those that YARN's configuration names.
+    async fn confirm(&self, container: &Container, uid: u32) -> Result<(), Refusal> {
+        let is_to_be_trusted = uid == rustix::process::geteuid().as_raw();
+        let Some(local_dir) = &container.local_dir else { return Ok(()) };
+        if is_to_be_trusted || container.manager != Some(uid) {
+            return Ok(());
+        }
+        match self.shared.yarn.has_local_dir(local_dir).await {
+            Some(false) => Err(Refusal::Identity(format!(
+                "{} is confirmed by a pid file in {}, which is none of \
+                 yarn.nodemanager.local-dirs",
+                container.id,
+                local_dir.display()
+            ))),
+            _ => Ok(()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What YARN says of a container: how many GPUs the ResourceManager allotted to it, and, where the
 //! NodeManager assigns them itself (LinuxContainerExecutor), which.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub(super) struct Yarn {
 struct Cluster {
     addresses: Addresses,
     assigns: bool,
+    /// The NodeManager's local directories; empty: not known.
+    local_dirs: Vec<PathBuf>,
 }
 
 /// What YARN says of a container's GPUs.
@@ -58,6 +61,16 @@ impl Yarn {
         let cluster = self.cluster().await;
         let (count, assigned) = tokio::join!(cluster.count(&id), cluster.assigned(&id));
         Allotment { count, assigned }
+    }
+
+    /// Whether the NodeManager's configuration names that local directory; `None` where it is not
+    /// known.
+    pub(super) async fn has_local_dir(&self, directory: &Path) -> Option<bool> {
+        let cluster = self.cluster().await;
+        let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let directory = real(directory);
+        let known = &cluster.local_dirs;
+        (!known.is_empty()).then(|| known.iter().any(|known| real(known) == directory))
     }
 
     async fn cluster(&self) -> Arc<Cluster> {
@@ -87,8 +100,14 @@ impl Cluster {
             .inspect_err(|error| debug!("YARN is not asked: {error}"))
             .unwrap_or_default();
         let value = |key: &str| effective.as_ref().and_then(|effective| effective.get(key));
+        let local_dirs = value("yarn.nodemanager.local-dirs").unwrap_or_default();
+        let local_dirs = local_dirs.split(',').map(local_dir).filter(|dir| dir.is_absolute());
         let class = value("yarn.nodemanager.container-executor.class").unwrap_or_default();
-        Self { addresses, assigns: class.trim().ends_with(ASSIGNS) }
+        Self {
+            addresses,
+            assigns: class.trim().ends_with(ASSIGNS),
+            local_dirs: local_dirs.collect(),
+        }
     }
 
     async fn count(&self, id: &ContainerId) -> Option<usize> {
@@ -121,6 +140,13 @@ impl Cluster {
         let addresses = &self.addresses.resource_managers;
         (!addresses.is_empty()).then(|| ResourceManager::new(addresses.clone(), QUESTION))
     }
+}
+
+/// A directory of `yarn.nodemanager.local-dirs`, which may be a `file:` URL.
+fn local_dir(text: &str) -> PathBuf {
+    let path = text.trim();
+    let path = path.strip_prefix("file:").unwrap_or(path);
+    PathBuf::from(path.strip_prefix("//").unwrap_or(path))
 }
 
 /// The places of a container's GPUs; `None` where the NodeManager does not say them.
@@ -158,6 +184,13 @@ mod tests {
             total: total.iter().copied().map(device).collect(),
             assigned: assigned.iter().map(gpu).collect(),
             ..GpuResource::default()
+        }
+    }
+
+    #[test]
+    fn local_dirs() {
+        for text in ["/data/yarn", " file:///data/yarn", "file:/data/yarn"] {
+            assert_eq!(local_dir(text), Path::new("/data/yarn"), "{text}");
         }
     }
 

@@ -480,6 +480,92 @@ fn an_agent_that_is_killed_again_and_again_gives_no_device_twice() {
     assert_eq!(log.lines().filter(|line| line.contains("\"grant\"")).count(), 8);
 }
 
+#[test]
+fn a_node_manager_made_up_by_the_containers_own_user_has_no_directory_of_yarns() {
+    if !is_root("a_node_manager_made_up_by_the_containers_own_user_has_no_directory_of_yarns") {
+        return;
+    }
+    let node = Node::new();
+    node.gpus(2);
+    let conf = node.path("conf");
+    fs::create_dir(&conf).unwrap();
+    let local = |directories: &str| {
+        let property = format!(
+            "<configuration><property><name>yarn.nodemanager.local-dirs</name>\
+             <value>{directories}</value></property></configuration>"
+        );
+        fs::write(conf.join("yarn-site.xml"), property).unwrap();
+    };
+    for (directories, status) in [
+        ("/elsewhere".to_owned(), 403),
+        (format!("/elsewhere, file://{}", node.path("yarn/local").display()), 200),
+    ] {
+        local(&directories);
+        let setting = format!("yarn.conf_dir={}", conf.display());
+        let agent = node.start_with(&["--set", &setting]);
+        let mut yarn = NodeManager::start(&node, Some(54_323));
+        let container = yarn.launch(&agent, &id(status), None);
+        let answer = container.lease(&nothing());
+        assert_eq!(u32::from(answer.0), status, "{}", answer.1);
+    }
+}
+
+#[test]
+fn a_disk_that_was_full_is_used_again() {
+    if !is_root("a_disk_that_was_full_is_used_again") {
+        return;
+    }
+    let node = Node::new();
+    node.gpus(2);
+    let state = node.path("state");
+    let Some(_small) = SmallDisk::at(&state) else { return };
+    let agent = node.start();
+    let mut yarn = NodeManager::start(&node, None);
+    let [one, two] = [2, 3].map(|number| yarn.launch(&agent, &id(number), None));
+    assert_eq!(devices(&one.lease(&nothing())), ["GPU-0"]);
+    // As much as there is room for, however little is left.
+    let mut filler = fs::File::create(state.join("filler")).unwrap();
+    for size in [1 << 16, 1 << 8, 1] {
+        while filler.write_all(&vec![0; size]).is_ok() {}
+    }
+    let full = two.lease(&nothing());
+    assert_eq!(full.0, 503);
+    assert!(error(&full).contains("would be forgotten"), "{full:?}");
+    drop(filler);
+    fs::remove_file(state.join("filler")).unwrap();
+    let again = two.lease(&nothing());
+    assert_eq!(devices(&again), ["GPU-1"]);
+    assert!(agent.get("/v1/status")["agent"]["lease_error"].is_null());
+    agent.signal(Signal::KILL);
+    agent.wait();
+    let agent = node.start();
+    assert_eq!(held(&agent), 2);
+}
+
+/// A file system of few bytes, until it is dropped.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    /// Unless nothing can be mounted here; says so.
+    fn at(path: &std::path::Path) -> Option<Self> {
+        fs::create_dir(path).unwrap();
+        let mut mount = std::process::Command::new("mount");
+        let mounted = mount.args(["-t", "tmpfs", "-o", "size=8m", "none"]).arg(path).status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(Self(path.to_owned()));
+        }
+        eprintln!("SKIPPED: nothing can be mounted here");
+        None
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // An agent may still have files there: it goes when they are closed.
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
 /// A control group of the `devices` controller (v1) by a container's name, as YARN makes it; goes
 /// with this.
 struct Group(std::path::PathBuf);

@@ -14,7 +14,8 @@
 //! 2. from the process just below the **outermost** NodeManager among its ancestors, so that a
 //!    NodeManager made up inside of a container counts for nothing ([`node_manager`]);
 //! 3. where the NodeManager is gone and its containers live on (work-preserving restart), from an
-//!    ancestor that a pid file of the NodeManager names ([`pid_file`]).
+//!    ancestor that a pid file of the NodeManager names ([`pid_file`]), if the user could not have
+//!    made that file.
 //!
 //! In the second case the pid file has to agree, where the agent can read it. A container's name
 //! counts together with the uid, which the kernel gives.
@@ -24,7 +25,7 @@ mod node_manager;
 mod pid_file;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use self::pid_file::PidFile;
 use super::proc::{Proc, ProcessId, Stat};
@@ -44,6 +45,11 @@ pub struct Container {
     pub session: Option<i32>,
     /// Whether it was told by a control group.
     pub by_cgroup: bool,
+    /// The user of its NodeManager, and the local directory by whose pid file it was confirmed;
+    /// absent where that is not known.
+    pub manager: Option<u32>,
+    /// See [`Container::manager`].
+    pub local_dir: Option<PathBuf>,
     /// Its control group of the `devices` controller (v1), relative to the controller's root.
     pub devices_group: Option<String>,
 }
@@ -96,10 +102,12 @@ pub fn container_of(
                 processes: Vec::new(),
                 session: Some(peer.session),
                 by_cgroup: true,
+                manager: None,
+                local_dir: None,
                 devices_group,
             }));
         }
-        return Ok(orphan(proc, lineage));
+        return Ok(orphan(proc, lineage, uid));
     };
     let top = inside[inside.len() - 1];
     let id = match by_cgroup {
@@ -107,15 +115,18 @@ pub fn container_of(
         None => node_manager::container_below(proc, top.process.pid)?,
     };
     let manager = proc.users(node_manager.process.pid).map_or(uid, |users| users[1]);
-    let named = match PidFile::look(proc, top.process.pid, &id, manager) {
-        PidFile::Unreadable => None,
-        PidFile::Names(pid) => Some(member(inside, pid).ok_or_else(|| {
-            Unclear(format!(
-                "the NodeManager's pid file of {id} names process {pid}, and process {} is not \
-                 below that one: it is in another container than it says",
-                peer.process.pid
-            ))
-        })?),
+    let (named, local_dir) = match PidFile::look(proc, top.process.pid, &id, |of| of == manager) {
+        PidFile::Unreadable => (None, None),
+        PidFile::Names(pid, local_dir) => {
+            let named = member(inside, pid).ok_or_else(|| {
+                Unclear(format!(
+                    "the NodeManager's pid file of {id} names process {pid}, and process {} is \
+                     not below that one: it is in another container than it says",
+                    peer.process.pid
+                ))
+            });
+            (Some(named?), Some(local_dir))
+        }
         PidFile::Missing => {
             return Err(Unclear(format!(
                 "the NodeManager has no pid file of {id}, which process {} is in by its \
@@ -128,27 +139,39 @@ pub fn container_of(
     processes.extend(named.filter(|named| *named != top.process));
     // On a node without setsid(1), containers are in the NodeManager's session.
     let session = Some(peer.session).filter(|session| *session != node_manager.session);
-    Ok(Some(Container { id, processes, session, by_cgroup: is_by_cgroup, devices_group }))
+    Ok(Some(Container {
+        id,
+        processes,
+        session,
+        by_cgroup: is_by_cgroup,
+        manager: Some(manager),
+        local_dir,
+        devices_group,
+    }))
 }
 
-/// The container of a process whose NodeManager is gone: the outermost one that a pid file of the
-/// NodeManager confirms.
-fn orphan(proc: &Proc, lineage: &[Stat]) -> Option<Container> {
+/// The container of a process whose NodeManager is gone: the outermost one that a pid file
+/// confirms. A file in a directory of the peer's own user confirms nothing, unless there is nobody
+/// to be kept from anything: the agent's own user, which is root's on a real node.
+fn orphan(proc: &Proc, lineage: &[Stat], uid: u32) -> Option<Container> {
+    let is_trusted = uid == rustix::process::geteuid().as_raw();
     let peer = lineage.first()?;
     lineage.iter().rev().find_map(|stat| {
         let id = proc.variable(stat.process.pid, "CONTAINER_ID").ok().flatten()?;
         if !is_container_id(&id) {
             return None;
         }
-        let PidFile::Names(pid) = PidFile::look_by_any(proc, stat.process.pid, &id) else {
-            return None;
-        };
+        let is_manager = |owner| is_trusted || owner != uid;
+        let looked = PidFile::look(proc, stat.process.pid, &id, is_manager);
+        let PidFile::Names(pid, local_dir) = looked else { return None };
         let named = member(lineage, pid)?;
         Some(Container {
             id,
             processes: vec![named],
             session: Some(peer.session),
             by_cgroup: false,
+            manager: None,
+            local_dir: Some(local_dir),
             devices_group: None,
         })
     })
@@ -211,7 +234,6 @@ fn fields(name: &str) -> Option<[&str; 4]> {
 mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, symlink};
-    use std::path::PathBuf;
 
     use super::node_manager::CLASS;
     use super::*;
@@ -442,6 +464,20 @@ mod tests {
         assert_eq!((found.id.as_str(), found.processes), (ID, vec![process(70)]));
         node.pid_file(ID, 71);
         assert_eq!(node.id(), None);
+        // A file that the user could have made.
+        node.pid_file(ID, 70);
+        let proc = Proc::at(node.dir.path());
+        let lineage = lineage(&proc, 100);
+        let owner = node.dir.path().metadata().unwrap().uid();
+        let trusted = owner == rustix::process::geteuid().as_raw();
+        assert_eq!(orphan(&proc, &lineage, owner).is_some(), trusted);
+        assert!(orphan(&proc, &lineage, owner + 1).is_some());
+        for path in [node.private(), node.dir.path().join("local")] {
+            if std::os::unix::fs::chown(path, Some(ANN), None).is_err() {
+                return;
+            }
+        }
+        assert_eq!(orphan(&proc, &lineage, ANN), None);
     }
 
     #[test]

@@ -15,10 +15,10 @@ use crate::peer::proc::Proc;
 const PRIVATE: &str = "nmPrivate";
 
 /// What the NodeManager's pid file of a container says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PidFile {
-    /// The container is that process, and what it started.
-    Names(i32),
+    /// The container is that process, and what it started; by a file in that local directory.
+    Names(i32, PathBuf),
     /// There is none, where it would be.
     Missing,
     /// The agent can't look.
@@ -26,29 +26,25 @@ pub(super) enum PidFile {
 }
 
 impl PidFile {
-    /// Looks for a container's in the local directories of the process's `LOCAL_DIRS`; those whose
-    /// private directory is not of user `manager` don't count.
-    pub(super) fn look(proc: &Proc, pid: i32, container: &str, manager: u32) -> Self {
-        Self::look_where(proc, pid, container, |owner| owner == manager)
-    }
-
-    /// As [`PidFile::look`], whoever the NodeManager was.
-    pub(super) fn look_by_any(proc: &Proc, pid: i32, container: &str) -> Self {
-        Self::look_where(proc, pid, container, |_| true)
-    }
-
-    fn look_where(proc: &Proc, pid: i32, container: &str, owned: impl Fn(u32) -> bool) -> Self {
+    /// Looks for a container's in the local directories of the process's `LOCAL_DIRS`. Those whose
+    /// private directory belongs to a user who is none of the NodeManager's don't count.
+    pub(super) fn look(
+        proc: &Proc,
+        pid: i32,
+        container: &str,
+        is_manager: impl Fn(u32) -> bool,
+    ) -> Self {
         let Some(application) = application_of(container) else { return Self::Unreadable };
         let mut looked = Self::Unreadable;
         for local in local_dirs(proc, pid) {
             let private = local.join(PRIVATE);
-            let is_theirs = private.symlink_metadata().is_ok_and(|dir| owned(dir.uid()));
+            let is_theirs = private.symlink_metadata().is_ok_and(|dir| is_manager(dir.uid()));
             if !is_theirs || fs::read_dir(&private).is_err() {
                 continue;
             }
             let file = private.join(&application).join(container).join(format!("{container}.pid"));
             match read(&file) {
-                Some(pid) => return Self::Names(pid),
+                Some(pid) => return Self::Names(pid, local),
                 None => looked = Self::Missing,
             }
         }
