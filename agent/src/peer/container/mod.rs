@@ -192,42 +192,17 @@ fn member(lineage: &[Stat], pid: i32) -> Option<ProcessId> {
 /// `container_[eEPOCH_]CLUSTERTIME_APPLICATION_ATTEMPT_CONTAINER`
 /// (`org.apache.hadoop.yarn.api.records.ContainerId`).
 pub fn is_container_id(name: &str) -> bool {
-    fields(name).is_some()
-}
-
-/// The application of a container, as `application_1410901177871_0001`.
-pub fn application_of(container: &str) -> Option<String> {
-    let [cluster, application, ..] = fields(container)?;
-    Some(format!("application_{cluster}_{application}"))
-}
-
-/// The attempt of its application that a container is of, as
-/// `appattempt_1410901177871_0001_000001` (`ApplicationAttemptId`: six digits).
-pub fn attempt_of(container: &str) -> Option<String> {
-    let [cluster, application, attempt, _] = fields(container)?;
-    let attempt: u32 = attempt.parse().ok()?;
-    Some(format!("appattempt_{cluster}_{application}_{attempt:06}"))
-}
-
-/// Whether a container is the first of its attempt: the ApplicationMaster's.
-pub fn is_master(container: &str) -> bool {
-    fields(container).is_some_and(|[.., number]| number.trim_start_matches('0') == "1")
-}
-
-/// Cluster time, application, attempt, container.
-fn fields(name: &str) -> Option<[&str; 4]> {
-    let rest = name.strip_prefix("container_")?;
+    let Some(rest) = name.strip_prefix("container_") else { return false };
     let is_number =
         |field: &str| !field.is_empty() && field.bytes().all(|byte| byte.is_ascii_digit());
     let mut fields: Vec<&str> = rest.split('_').collect();
     if let Some(epoch) = fields.first().and_then(|field| field.strip_prefix('e')) {
         if !is_number(epoch) {
-            return None;
+            return false;
         }
         fields.remove(0);
     }
-    let fields: [&str; 4] = fields.try_into().ok()?;
-    fields.into_iter().all(is_number).then_some(fields)
+    fields.len() == 4 && fields.into_iter().all(is_number)
 }
 
 #[cfg(test)]
@@ -237,6 +212,7 @@ mod tests {
 
     use super::node_manager::CLASS;
     use super::*;
+    use crate::yarn::container_id::ContainerId;
 
     const ID: &str = "container_e17_1410901177871_0001_01_000005";
     const OTHER: &str = "container_1410901177871_0001_01_000006";
@@ -321,7 +297,7 @@ mod tests {
         }
 
         fn pid_file(&self, id: &str, pid: i32) {
-            let application = application_of(id).unwrap();
+            let application = id.parse::<ContainerId>().unwrap().application();
             let dir = self.private().join(application).join(id);
             fs::create_dir_all(&dir).unwrap();
             fs::write(dir.join(format!("{id}.pid")), format!("{pid}\n")).unwrap();
@@ -545,8 +521,5 @@ mod tests {
         ] {
             assert!(!is_container_id(name), "{name}");
         }
-        assert_eq!(application_of(ID).as_deref(), Some("application_1410901177871_0001"));
-        assert_eq!(attempt_of(ID).as_deref(), Some("appattempt_1410901177871_0001_000001"));
-        assert!(!is_master(ID) && is_master("container_1410901177871_0001_02_000001"));
     }
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use super::application_of;
 use crate::peer::proc::Proc;
+use crate::yarn::container_id::ContainerId;
 
 /// The directory that a NodeManager keeps to itself.
 const PRIVATE: &str = "nmPrivate";
@@ -34,7 +34,8 @@ impl PidFile {
         container: &str,
         is_manager: impl Fn(u32) -> bool,
     ) -> Self {
-        let Some(application) = application_of(container) else { return Self::Unreadable };
+        let Ok(id) = container.parse::<ContainerId>() else { return Self::Unreadable };
+        let application = id.application();
         let mut looked = Self::Unreadable;
         for local in local_dirs(proc, pid) {
             let private = local.join(PRIVATE);
