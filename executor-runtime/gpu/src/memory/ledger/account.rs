@@ -219,6 +219,11 @@ impl Task {
         self.shared.state.lock().tasks[&self.number].peak
     }
 
+    /// Says that a step is done: the next one may be told to retry again.
+    pub fn progressed(&self) {
+        self.shared.state.lock().task(self.number).told = false;
+    }
+
     /// Does something that may have to wait for what other tasks do. Without this the ledger
     /// takes the task for one that goes on, and does nothing about others that wait for it.
     pub fn idle<R>(&self, wait: impl FnOnce() -> R) -> R {

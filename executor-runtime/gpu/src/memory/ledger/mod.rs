@@ -21,7 +21,9 @@
 //! Nobody waits for ever. When no task can go on, because all wait, one of them is told to do
 //! something about it: whoever fits is let through first, then the youngest that was not told
 //! yet is to retry, and when all were, the youngest is to split, again and again until its query
-//! fails. Each time somebody gives memory back or ends, so somebody goes on. That only works if
+//! fails. A task is told to retry once for each step that it finishes ([`Task::progressed`]), so
+//! that tasks don't send each other round in circles. Each time somebody gives memory back or
+//! ends, so somebody goes on. That only works if
 //! the ledger knows who can't go on: a task that waits for anything but memory says so
 //! ([`Task::idle`]), as [`super::semaphore`] does by itself.
 //!
@@ -274,7 +276,7 @@ struct QueryState {
 pub(in crate::memory) struct TaskState {
     query: u64,
     pub(in crate::memory) doing: Doing,
-    /// Whether it was told to retry since it last was given something.
+    /// Whether it was told to retry since it last finished a step.
     told: bool,
     used: Bytes,
     peak: Bytes,

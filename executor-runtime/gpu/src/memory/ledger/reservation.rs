@@ -384,7 +384,6 @@ impl State {
         self.attachments.get_mut(&attachment).expect("queries hold theirs").used.add(kind, bytes);
         if let Some(task) = task {
             let task = self.task(task);
-            task.told = false;
             task.used.add(kind, bytes);
             task.peak.raise(&task.used);
         }

@@ -185,7 +185,9 @@ fn a_task_that_stays_alone_is_told_to_split_and_then_why_it_fails() {
         assert!(said.contains("query q of a (70 bytes, most for a result)"), "{said}");
     }
     drop(task.reserve(Kind::Device, 30, "x").unwrap());
-    // What it was given makes it a task like any other.
+    // What it was given is no step yet.
+    assert_eq!(task.reserve(Kind::Device, 40, "x").unwrap_err().recovery(), Recovery::Split);
+    task.progressed();
     assert_eq!(task.reserve(Kind::Device, 40, "x").unwrap_err().recovery(), Recovery::Retry);
 }
 
@@ -471,6 +473,6 @@ fn step(task: &Task, random: &mut u64) {
                 }
             }
         }
-        return;
+        return task.progressed();
     }
 }
