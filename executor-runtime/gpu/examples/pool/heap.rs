@@ -10,9 +10,8 @@ pub(crate) fn run(name: &str, load: u64) {
             let traces: Vec<_> = (0..threads)
                 .map(|thread| kind.trace(load / threads as u64, thread as u64))
                 .collect();
-            let time = measure::nanoseconds(&traces, |_, bytes| {
-                Some(Vec::<u8>::with_capacity(bytes as usize))
-            });
+            let time =
+                measure::time(&traces, |_, bytes| Some(Vec::<u8>::with_capacity(bytes as usize)));
             measure::line(name, kind.name(), threads, time, "");
         }
     }

@@ -30,8 +30,7 @@ fn main() {
                     .map(|thread| of.trace(LOAD / threads as u64, thread as u64))
                     .collect();
                 let pool = pool(kind, LOAD + LOAD / 4);
-                let time =
-                    measure::nanoseconds(&traces, |thread, bytes| take(&pool, bytes, thread));
+                let time = measure::time(&traces, |thread, bytes| take(&pool, bytes, thread));
                 let rest =
                     if threads == 1 { fragmentation(kind, &traces[0]) } else { String::new() };
                 measure::line(name, of.name(), threads, time, &rest);
@@ -49,7 +48,7 @@ fn fragmentation(kind: PoolKind, trace: &Trace) -> String {
         measure::play(trace, |bytes| take(&pool, bytes, 0))
     };
     let (mut too_small, mut enough) = (trace.peak, trace.peak + trace.peak / 2);
-    while enough - too_small > trace.peak / 500 {
+    while enough - too_small > trace.peak / 200 {
         let middle = too_small.midpoint(enough) / 512 * 512;
         if failures(middle) == 0 { enough = middle } else { too_small = middle }
     }

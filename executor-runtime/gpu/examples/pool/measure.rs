@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::trace::{Operation, Trace};
 
 /// Runs of which the fastest counts.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 
 /// Plays a trace; `allocate` gives `None` where there is no room. The number of those.
 pub(crate) fn play<T>(trace: &Trace, mut allocate: impl FnMut(u64) -> Option<T>) -> usize {
@@ -23,14 +23,20 @@ pub(crate) fn play<T>(trace: &Trace, mut allocate: impl FnMut(u64) -> Option<T>)
     failures
 }
 
-/// Nanoseconds per operation of threads that each play a trace at the same time.
-pub(crate) fn nanoseconds<T>(
-    traces: &[Trace],
-    allocate: impl Fn(usize, u64) -> Option<T> + Sync,
-) -> f64 {
+/// Nanoseconds per operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Time {
+    /// On the clock: what others do on the machine counts too.
+    pub(crate) wall: f64,
+    /// On a core, of each thread.
+    pub(crate) cpu: f64,
+}
+
+/// The time of threads that each play a trace at the same time; the fastest of some rounds.
+pub(crate) fn time<T>(traces: &[Trace], allocate: impl Fn(usize, u64) -> Option<T> + Sync) -> Time {
     let round = || {
         let start = std::sync::Barrier::new(traces.len());
-        let times: Vec<f64> = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let threads: Vec<_> = traces
                 .iter()
                 .enumerate()
@@ -38,22 +44,37 @@ pub(crate) fn nanoseconds<T>(
                     let (start, allocate) = (&start, &allocate);
                     scope.spawn(move || {
                         start.wait();
-                        let began = Instant::now();
+                        let (began, cpu) = (Instant::now(), on_core());
                         play(trace, |bytes| allocate(thread, bytes));
-                        began.elapsed().as_nanos() as f64 / trace.operations.len() as f64
+                        let operations = trace.operations.len() as f64;
+                        let wall = began.elapsed().as_nanos() as f64 / operations;
+                        Time { wall, cpu: (on_core() - cpu) as f64 / operations }
                     })
                 })
                 .collect();
-            threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
-        });
-        times.into_iter().fold(0.0, f64::max)
+            threads.into_iter().map(|thread| thread.join().expect("no thread panics")).fold(
+                Time { wall: 0.0, cpu: 0.0 },
+                |one, other| Time { wall: one.wall.max(other.wall), cpu: one.cpu.max(other.cpu) },
+            )
+        })
     };
-    (0..ROUNDS).map(|_| round()).fold(f64::INFINITY, f64::min)
+    (0..ROUNDS).map(|_| round()).fold(Time { wall: f64::MAX, cpu: f64::MAX }, |one, other| Time {
+        wall: one.wall.min(other.wall),
+        cpu: one.cpu.min(other.cpu),
+    })
+}
+
+/// Nanoseconds that this thread was on a core (proc_pid_schedstat).
+fn on_core() -> u64 {
+    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat");
+    let first = |text: String| text.split(' ').next()?.parse().ok();
+    statistics.ok().and_then(first).expect("the kernel counts the time of threads")
 }
 
 /// One line of the result.
-pub(crate) fn line(name: &str, trace: &str, threads: usize, nanoseconds: f64, rest: &str) {
+pub(crate) fn line(name: &str, trace: &str, threads: usize, time: Time, rest: &str) {
+    let Time { wall, cpu } = time;
     println!(
-        r#"{{"name":"{name}","trace":"{trace}","threads":{threads},"ns":{nanoseconds:.1}{rest}}}"#
+        r#"{{"name":"{name}","trace":"{trace}","threads":{threads},"ns":{wall:.1},"cpu_ns":{cpu:.1}{rest}}}"#
     );
 }

@@ -19,6 +19,7 @@ pub(crate) struct Trace {
     pub(crate) operations: Vec<Operation>,
     pub(crate) slots: usize,
     /// In bytes, as rounded to 256.
+    #[allow(dead_code, reason = "the heaps of processes have no size to compare with")]
     pub(crate) peak: u64,
 }
 
