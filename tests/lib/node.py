@@ -74,7 +74,8 @@ class Node:
         flags = [flag for setting in self.settings for flag in ("--set", setting)]
         with open(self.directory / "log", "ab") as log:
             self.process = subprocess.Popen(
-                [*self.prefix, self.binaries / "creeld", *flags],
+                # However this process ends, no agent outlives it.
+                ["setpriv", "--pdeathsig", "TERM", *self.prefix, self.binaries / "creeld", *flags],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
