@@ -12,18 +12,18 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
     // Beside all builds of the profile, for the objects are the same for each: target/debug.
     let profile = out.ancestors().nth(3).expect("target/PROFILE/build/PACKAGE/out");
-    let work = profile.join("simulated-kernels");
+    let work = profile.join("kernel-objects");
     let product = directory.join("../../../executor-runtime/kernels");
     let own = directory.join("kernels");
     let roots = [product, own].into_iter().filter(|root| root.exists()).collect::<Vec<_>>();
-    let shim = directory.join("shim");
-    for watched in roots.iter().chain([&shim]) {
+    for watched in &roots {
         println!("cargo::rerun-if-changed={}", watched.display());
     }
-    println!("cargo::rerun-if-changed=src/compile.rs");
+    // The script is built anew with its own sources, and the shim is one of them.
+    println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=CXX");
     let library = out.join("kernels.so");
-    let build = compile::Build { roots, shim, work, library, sanitize: false };
+    let build = compile::Build { roots, work, library, sanitize: false };
     if let Err(error) = build.run() {
         for line in error.lines() {
             println!("cargo::error={line}");

@@ -136,7 +136,7 @@ extern "C" __global__ void slow_write(u32 *out, u32 value, u32 turns) {
 extern "C" __global__ void write_at(unsigned char *base, i64 offset) { base[offset] = 1; }
 
 // Reads where it is told to, in shared memory of 64 words.
-extern "C" __global__ void read_shared_at(u32 *out, u32 index) {
+extern "C" __global__ void read_shared_at(u32 *out, int index) {
   extern __shared__ u32 words[];
   __shared__ u32 fixed[64];
   fixed[threadIdx.x % 64] = words[threadIdx.x] = threadIdx.x;

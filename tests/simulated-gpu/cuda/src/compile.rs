@@ -25,8 +25,6 @@ use std::process::{Command, Stdio};
 pub struct Build {
     /// The directories of the sources: each `.cu` file below is a module, `.cuh` files are included.
     pub roots: Vec<PathBuf>,
-    /// The directory of the shim.
-    pub shim: PathBuf,
     /// Where what is made on the way goes; what is there already is used.
     pub work: PathBuf,
     /// The library to make.
@@ -50,6 +48,15 @@ const FLAGS: &[&str] = &[
     "-w",
 ];
 
+const RUNTIME: &str = include_str!("../shim/runtime.cpp");
+
+/// The headers of the sources and of the runtime.
+const HEADERS: &[(&str, &str)] = &[
+    ("cuda_shim.h", include_str!("../shim/cuda_shim.h")),
+    ("runtime.h", include_str!("../shim/runtime.h")),
+    ("unit.h", include_str!("../shim/unit.h")),
+];
+
 /// A source of the library.
 struct Unit {
     name: String,
@@ -61,7 +68,13 @@ impl Build {
     /// Builds the library; what went wrong is said in words, with the compiler's own.
     pub fn run(&self) -> Result<(), String> {
         fs::create_dir_all(&self.work).map_err(|error| failed(&self.work, &error))?;
-        let text = read(&self.shim.join("runtime.cpp"))?;
+        let shim = self.shim();
+        fs::create_dir_all(&shim).map_err(|error| failed(&shim, &error))?;
+        for (name, text) in HEADERS {
+            let path = shim.join(name);
+            fs::write(&path, text).map_err(|error| failed(&path, &error))?;
+        }
+        let text = RUNTIME.to_owned();
         let mut units = vec![Unit { name: "runtime".to_owned(), text, flags: self.flags() }];
         let mut count = 0;
         for (number, root) in self.roots.iter().enumerate() {
@@ -77,6 +90,10 @@ impl Build {
         }
         units.push(Unit { name: "table".to_owned(), text: table(count), flags: self.flags() });
         self.link(&self.compile(&units)?)
+    }
+
+    fn shim(&self) -> PathBuf {
+        self.work.join("shim")
     }
 
     /// The unit of a module.
@@ -117,7 +134,7 @@ impl Build {
 
     fn flags(&self) -> Vec<String> {
         let mut flags: Vec<String> = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
-        flags.push(format!("-I{}", self.shim.display()));
+        flags.push(format!("-I{}", self.shim().display()));
         if self.sanitize {
             flags.extend(["-fsanitize=address".to_owned(), "-g1".to_owned()]);
         }
@@ -134,10 +151,6 @@ impl Build {
 
     /// Compiles what has changed, as many at a time as there are jobs.
     fn compile(&self, units: &[Unit]) -> Result<Vec<PathBuf>, String> {
-        let headers: Vec<String> = ["runtime.h", "cuda_shim.h", "unit.h"]
-            .iter()
-            .map(|header| read(&self.shim.join(header)))
-            .collect::<Result<_, _>>()?;
         // Any source may include any other.
         let mut included = Vec::new();
         contents(&self.work.join("source"), &mut included)?;
@@ -145,7 +158,7 @@ impl Build {
         let mut missing = Vec::new();
         for Unit { name, text, flags } in units {
             let mut hash = DefaultHasher::new();
-            (&headers, &included, flags, text).hash(&mut hash);
+            (HEADERS, &included, flags, text).hash(&mut hash);
             let object = self.work.join(format!("{name}-{:016x}.o", hash.finish()));
             if !object.exists() {
                 let source = self.work.join(format!("{name}.cpp"));

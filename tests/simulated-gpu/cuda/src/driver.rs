@@ -197,10 +197,9 @@ impl Driver {
     }
 
     /// Lets the faults happen that concern a call. Errors come at once, also of asynchronous calls;
-    /// those take long when their stream comes to them: [`Driver::suffer_at_work`].
+    /// what takes long does so when a stream comes to it: [`Driver::suffer_at_work`].
     fn suffer(&self, function: &str, gpu: Option<u32>) -> Result<()> {
-        let later = is_asynchronous(function);
-        self.meet(function, gpu, |fault, action| match action {
+        self.meet(function, gpu, false, |fault, action| match action {
             Action::FailCuda(code) if code.is_sticky() => {
                 self.fail_for_good(code, format_args!("a fault of {function}"));
                 Err(code)
@@ -210,45 +209,51 @@ impl Driver {
                 self.fail_for_good(CudaCode::UNKNOWN, "the GPU is lost");
                 Err(CudaCode::UNKNOWN)
             }
-            Action::Delay(delay) if !later => {
-                thread::sleep(delay);
+            Action::Fail(_) => Ok(()),
+            Action::Delay(_) | Action::Hang => {
+                self.take_long(fault, action);
                 Ok(())
             }
-            Action::Hang if !later => {
-                self.faults.hang(&self.node, fault);
-                Ok(())
-            }
-            _ => Ok(()),
         })
     }
 
     /// Lets asynchronous work take as long as faults want.
     pub(crate) fn suffer_at_work(&self, function: &str, gpu: u32) {
-        let _ = self.meet(function, Some(gpu), |fault, action| {
-            match action {
-                Action::Delay(delay) => thread::sleep(delay),
-                Action::Hang => self.faults.hang(&self.node, fault),
-                _ => {}
-            }
+        let _ = self.meet(function, Some(gpu), true, |fault, action| {
+            self.take_long(fault, action);
             Ok(())
         });
     }
 
-    /// Does something for each fault that happens to a call. Those that take long are counted where
-    /// the time goes by: at the call, or at work.
+    fn take_long(&self, fault: &Fault, action: Action) {
+        match action {
+            Action::Delay(delay) => thread::sleep(delay),
+            Action::Hang => self.faults.hang(&self.node, fault),
+            Action::Fail(_) | Action::FailCuda(_) => {}
+        }
+    }
+
+    /// Does something for each fault that happens to a call, or to its work: a call is counted once,
+    /// where the fault would show.
     fn meet(
         &self,
         function: &str,
         gpu: Option<u32>,
+        at_work: bool,
         mut happen: impl FnMut(&Fault, Action) -> Result<()>,
     ) -> Result<()> {
         let faults =
             self.faults.faults(&self.node).map_err(|error| complain(CudaCode::UNKNOWN, error))?;
         for watched in faults.iter() {
             let fault = &watched.fault;
+            let action = fault.action().map_err(|_| CudaCode::UNKNOWN)?;
+            let takes_long = matches!(action, Action::Delay(_) | Action::Hang);
             let ours = fault.function.as_ref().is_none_or(|name| name.starts_with("cu"));
-            if ours && fault.concerns(function, gpu) && watched.strikes() {
-                let action = fault.action().map_err(|_| CudaCode::UNKNOWN)?;
+            if ours
+                && (takes_long && is_asynchronous(function)) == at_work
+                && fault.concerns(function, gpu)
+                && watched.strikes()
+            {
                 happen(fault, action)?;
             }
         }

@@ -1,16 +1,20 @@
 //! The host's code of the kernels: a shared library made by [`crate::compile`].
 //!
-//! The product's kernels are built in. A node may have others: `DIR/kernels.so`.
+//! The product's kernels are built in. A node may have others, `DIR/kernels.so`, and so may a
+//! process.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io::Write;
 use std::os::fd::{FromRawFd, IntoRawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use simulated_nvml::CudaCode;
 
 use crate::ptx::Entry;
+
+/// Another library of kernels, for a process.
+const KERNELS_VARIABLE: &str = "SIMULATED_GPU_KERNELS";
 
 static BUILT_IN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.so"));
 
@@ -100,7 +104,8 @@ unsafe impl Sync for Code {}
 impl Kernels {
     /// Loads the kernels of a node.
     pub(crate) fn load(directory: &Path) -> Result<Self, String> {
-        let own = directory.join("kernels.so");
+        let own = std::env::var_os(KERNELS_VARIABLE)
+            .map_or_else(|| directory.join("kernels.so"), PathBuf::from);
         let handle = if own.exists() {
             open(&CString::new(own.into_os_string().into_encoded_bytes()).map_err(text)?)?
         } else {

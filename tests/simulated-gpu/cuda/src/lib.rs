@@ -21,6 +21,7 @@
 //! - `memory`, `pool`: device and pinned memory.
 //! - `ptx`, `kernels`, `module`: what is in a module, and the host's code for it.
 //! - [`compile`]: makes the host's code of `.cu` files.
+//! - [`harness`]: for tests that use the driver.
 //! - `log`: the calls, for tests to read.
 
 #![allow(unsafe_code)]
@@ -32,6 +33,7 @@ mod context;
 mod device;
 mod driver;
 mod event;
+pub mod harness;
 mod kernels;
 mod log;
 mod memory;

@@ -6,8 +6,9 @@ use std::ptr::{null, null_mut};
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult as Code};
 use cudarc::driver::sys::{CUevent_flags, CUfunction_attribute_enum as FunctionAttribute};
 use cudarc::driver::{CudaContext, DriverError, result};
+use simulated_cuda::harness::{alone, log, with};
 
-use crate::node::{Module, PTX, Words, alone, arg, code, load, log, with};
+use crate::device::{Module, PTX, Words, arg, code, load};
 
 const T4: &str = "[[gpu]]\nmodel = 't4'";
 const H200: &str = "[[gpu]]\nmodel = 'h200'";

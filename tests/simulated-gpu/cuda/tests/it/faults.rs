@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{CUevent_flags, CUresult as Code};
 use cudarc::driver::{CudaContext, result};
+use simulated_cuda::harness::alone;
 use simulated_nvml::{Action, CudaCode, Fault, Node};
 
-use crate::node::{Module, Words, alone, arg, code};
+use crate::device::{Module, Words, arg, code};
 
 const T4: &str = "[[gpu]]\nmodel = 't4'";
 
@@ -43,6 +44,8 @@ fn launch_k_fails_for_good() {
         let mut arguments = [arg(&words.address)];
         let mut run = || code(module.run("reverse_blocks", (1, 256, 0), &mut arguments));
         assert_eq!(run(), Code::CUDA_SUCCESS);
+        // It is the call that counts, done or not.
+        result::ctx::synchronize().unwrap();
         assert_eq!(run(), Code::CUDA_ERROR_LAUNCH_FAILED);
         assert_eq!(code(words.try_get()), Code::CUDA_ERROR_LAUNCH_FAILED);
         assert_eq!(code(result::ctx::synchronize()), Code::CUDA_ERROR_LAUNCH_FAILED);
@@ -68,6 +71,17 @@ fn a_copy_stalls_behind_the_call() {
         node.set_faults(&[]).unwrap();
         result::event::synchronize(event).unwrap();
         assert_eq!(pinned.read_volatile(), 5);
+    });
+}
+
+#[test]
+fn a_copy_that_comes_back_when_it_is_done_is_counted_once() {
+    alone(T4, |node| {
+        let _context = CudaContext::new(0).unwrap();
+        let words = Words::new(&[5_u32]);
+        set(node, fails("cuMemcpyDtoH_v2", CudaCode::LAUNCH_TIMEOUT).at(3));
+        assert_eq!((words.get(), words.get()), (vec![5], vec![5]));
+        assert_eq!(code(words.try_get()), Code::CUDA_ERROR_LAUNCH_TIMEOUT);
     });
 }
 

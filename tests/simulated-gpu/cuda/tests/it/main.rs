@@ -3,9 +3,11 @@
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks, reason = "nearly all is a call of C")]
 
 mod calls;
+mod device;
 mod faults;
 mod kernels;
 mod memory;
 mod mutants;
-mod node;
+mod product;
+mod sanitizer;
 mod streams;

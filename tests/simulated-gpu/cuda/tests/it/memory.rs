@@ -1,12 +1,14 @@
 //! Memory: who has it, what is in it, and who may touch it.
 
 use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
 use std::ptr::null_mut;
 
 use cudarc::driver::sys::{self, CUmemPool_attribute as PoolAttribute, CUresult as Code};
 use cudarc::driver::{CudaContext, result};
+use simulated_cuda::harness::{alone, is_other, log, other, with};
 
-use crate::node::{Module, Words, alone, arg, code, is_other, log, other, with};
+use crate::device::{Module, Words, arg, code};
 
 /// 24220.3125 MiB of which 701 are in use.
 const RTX6000: &str = "[[gpu]]\nmodel = 'rtx6000'\nmemory = { used_mib = 701 }";
@@ -48,7 +50,7 @@ fn another_process_takes_and_a_kill_gives_back() {
         }
         let before = context.mem_get_info().unwrap().0;
         let name = "memory::another_process_takes_and_a_kill_gives_back";
-        let mut child = other(node, name).spawn().unwrap();
+        let mut child = other(node, name).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.map_while(Result::ok).any(|line| line.ends_with("took true")));
         assert_eq!(context.mem_get_info().unwrap().0, before - 20_000 * MIB);

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cudarc::driver::sys::{CUevent_flags, CUevent_wait_flags, CUresult as Code, CUstream};
 use cudarc::driver::{CudaContext, result};
+use simulated_cuda::harness::{alone, with};
 
-use crate::node::{Module, Words, alone, arg, code, with};
+use crate::device::{Module, Words, arg, code};
 
 const T4: &str = "[[gpu]]\nmodel = 't4'";
 /// Nothing is done for so long, unless somebody waits for it.
