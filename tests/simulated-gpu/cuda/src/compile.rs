@@ -62,6 +62,8 @@ struct Unit {
     name: String,
     text: String,
     flags: Vec<String>,
+    /// The text of the `.cu` file in it. Such a file includes headers, but no other `.cu` file.
+    source: String,
 }
 
 impl Build {
@@ -74,8 +76,13 @@ impl Build {
             let path = shim.join(name);
             fs::write(&path, text).map_err(|error| failed(&path, &error))?;
         }
-        let text = RUNTIME.to_owned();
-        let mut units = vec![Unit { name: "runtime".to_owned(), text, flags: self.flags() }];
+        let own = |name: &str, text| Unit {
+            name: name.to_owned(),
+            text,
+            flags: self.flags(),
+            source: String::new(),
+        };
+        let mut units = vec![own("runtime", RUNTIME.to_owned())];
         let mut count = 0;
         for (number, root) in self.roots.iter().enumerate() {
             let copy = self.work.join("source").join(number.to_string());
@@ -88,7 +95,7 @@ impl Build {
                 count += 1;
             }
         }
-        units.push(Unit { name: "table".to_owned(), text: table(count), flags: self.flags() });
+        units.push(own("table", table(count)));
         self.link(&self.compile(&units)?)
     }
 
@@ -129,7 +136,7 @@ impl Build {
              __start_{section}, __stop_{section}}};\n}}\n",
             count = kernels.len(),
         );
-        Ok(Unit { name: format!("unit-{number}"), text, flags })
+        Ok(Unit { name: format!("unit-{number}"), text, flags, source: read(source)? })
     }
 
     fn flags(&self) -> Vec<String> {
@@ -151,21 +158,20 @@ impl Build {
 
     /// Compiles what has changed, as many at a time as there are jobs.
     fn compile(&self, units: &[Unit]) -> Result<Vec<PathBuf>, String> {
-        // Any source may include any other.
         let mut included = Vec::new();
-        contents(&self.work.join("source"), &mut included)?;
+        headers(&self.work.join("source"), &mut included)?;
         let mut objects = Vec::new();
         let mut missing = Vec::new();
-        for Unit { name, text, flags } in units {
+        for Unit { name, text, flags, source } in units {
             let mut hash = DefaultHasher::new();
-            (HEADERS, &included, flags, text).hash(&mut hash);
+            (HEADERS, &included, flags, text, source).hash(&mut hash);
             let object = self.work.join(format!("{name}-{:016x}.o", hash.finish()));
             if !object.exists() {
-                let source = self.work.join(format!("{name}.cpp"));
-                fs::write(&source, text).map_err(|error| failed(&source, &error))?;
+                let path = self.work.join(format!("{name}.cpp"));
+                fs::write(&path, text).map_err(|error| failed(&path, &error))?;
                 let new = object.with_extension("new");
                 let mut command = Command::new(compiler());
-                command.args(flags).arg("-c").arg(&source).arg("-o").arg(&new);
+                command.args(flags).arg("-c").arg(&path).arg("-o").arg(&new);
                 missing.push((command, new, object.clone()));
             }
             objects.push(object);
@@ -273,15 +279,15 @@ fn rewrite_tree(from: &Path, to: &Path, found: &mut Vec<PathBuf>) -> Result<(), 
     Ok(())
 }
 
-/// The contents of all files below, in the order of their names.
-fn contents(directory: &Path, all: &mut Vec<String>) -> Result<(), String> {
+/// The texts of all headers below, in the order of their names.
+fn headers(directory: &Path, all: &mut Vec<String>) -> Result<(), String> {
     let Ok(entries) = fs::read_dir(directory) else { return Ok(()) };
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     for path in paths {
         if path.is_dir() {
-            contents(&path, all)?;
-        } else {
+            headers(&path, all)?;
+        } else if path.extension().is_some_and(|kind| kind != "cu") {
             all.push(read(&path)?);
         }
     }

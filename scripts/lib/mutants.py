@@ -1,0 +1,136 @@
+"""Mutants of kernels and product: see scripts/mutants.
+
+A mutant of a kernel (.cu, .cuh) is a library of kernels of its own, which the simulated driver loads
+in place of the one that is built in: tests are not built anew. A mutant of other sources is built in
+a copy of the tree, with a target directory of its own.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+
+KERNELS = "executor-runtime/kernels"
+# A mutant that runs for so many seconds hangs, and that is found out too.
+PATIENCE = 300
+
+
+class Mutants:
+    def __init__(self, root, cache):
+        self.root = root
+        self.cache = cache
+        self.tree = cache / "tree"
+        self.copied = False
+        self.built = False
+
+    def found(self, mutant):
+        """Whether the tests fail on a mutant."""
+        file = pathlib.Path(mutant["file"])
+        text = (self.root / file).read_text()
+        if text.count(mutant["old"]) != 1:
+            sys.exit(f"mutants: {mutant['name']}: not once in {file}: {mutant['old']!r}")
+        text = text.replace(mutant["old"], mutant["new"])
+        tests = ["cargo", "test", "--locked", "--package", mutant["package"], "--lib", "--tests"]
+        run = self.kernel if file.suffix in (".cu", ".cuh") else self.source
+        return run(file, text, tests, mutant.get("tests", ""))
+
+    def kernel(self, file, text, tests, names):
+        if not self.built:
+            self.check(["cargo", "build", "--locked", "--package", "creel-simulated-cuda"])
+            self.built = True
+        kernels = self.cache / "kernels"
+        shutil.rmtree(kernels, ignore_errors=True)
+        shutil.copytree(self.root / KERNELS, kernels)
+        (kernels / file.relative_to(KERNELS)).write_text(text)
+        library = self.cache / "kernels.so"
+        program = pathlib.Path(os.environ["CARGO_TARGET_DIR"]) / "debug/simulated-kernels"
+        work = self.cache / "objects"
+        self.check([program, "--root", kernels, "--out", library, "--work", work])
+        self.check(tests + ["--no-run"])
+        environment = {"SIMULATED_GPU_KERNELS": str(library)}
+        return not self.passes(tests + ["--", names], self.root, environment)
+
+    def source(self, file, text, tests, names):
+        environment = {"CARGO_TARGET_DIR": str(self.cache / "target")}
+        if not self.copied:
+            self.copy()
+        old = (self.tree / file).read_text()
+        try:
+            (self.tree / file).write_text(text)
+            self.check(tests + ["--no-run"], self.tree, environment)
+            return not self.passes(tests + ["--", names], self.tree, environment)
+        finally:
+            (self.tree / file).write_text(old)
+
+    def copy(self):
+        """Copies the sources; those that are there already keep their times, and so their builds."""
+        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        names = self.check(command).split("\0")
+        for name in filter(None, names):
+            source, target = self.root / name, self.tree / name
+            if not source.is_file():
+                continue
+            if target.is_file() and target.read_bytes() == source.read_bytes():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+            target.chmod(source.stat().st_mode)
+        self.copied = True
+
+    def check(self, command, directory=None, environment=None):
+        result = self.run(command, directory or self.root, environment or {})
+        if result.returncode != 0:
+            sys.exit(f"mutants: {' '.join(map(str, command))}:\n{result.stdout}{result.stderr}")
+        return result.stdout
+
+    def passes(self, command, directory, environment):
+        try:
+            result = self.run(command, directory, environment)
+        except subprocess.TimeoutExpired:
+            return False
+        if result.returncode == 0 and not re.search(r"\b[1-9][0-9]* passed", result.stdout):
+            sys.exit(f"mutants: no tests: {' '.join(command)}")
+        return result.returncode == 0
+
+    @staticmethod
+    def run(command, directory, environment):
+        return subprocess.run(
+            command,
+            cwd=directory,
+            env=os.environ | environment,
+            timeout=PATIENCE if "--no-run" not in command and "test" in command else None,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--root", type=pathlib.Path, required=True)
+    parser.add_argument("--cache", type=pathlib.Path, required=True)
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    arguments.cache.mkdir(parents=True, exist_ok=True)
+    with open(arguments.root / "tests/mutants.toml", "rb") as file:
+        mutants = tomllib.load(file)["mutant"]
+    if arguments.names:
+        mutants = [m for m in mutants if any(name in m["name"] for name in arguments.names)]
+        if not mutants:
+            sys.exit(f"mutants: none of {' '.join(arguments.names)}")
+    runner = Mutants(arguments.root, arguments.cache)
+    survivors = 0
+    for mutant in mutants:
+        found = runner.found(mutant)
+        survivors += not found
+        print(f"{'found   ' if found else 'SURVIVES'}  {mutant['name']}", flush=True)
+    print(f"{len(mutants) - survivors} of {len(mutants)} found")
+    sys.exit(1 if survivors else 0)
+
+
+if __name__ == "__main__":
+    main()
