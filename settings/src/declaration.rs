@@ -137,8 +137,8 @@ settings! {
     /// Connections to the executors at one time; one user may have three quarters of them.
     Node "agent.max_attachments" agent_max_attachments: usize = "4096", "connections" in 1..=1_000_000;
 
-    /// How long the driver may take to say what GPUs there are.
-    Node "discovery.deadline" discovery_deadline: Duration = "10s", at least 100 ms;
+    /// How long the driver may take to say what GPUs there are; with 16 of them, some take half a minute.
+    Node "discovery.deadline" discovery_deadline: Duration = "1m", at least 100 ms;
     /// How often the agent looks at the GPUs again.
     Node "discovery.interval" discovery_interval: Duration = "30s", at least 1000 ms;
 

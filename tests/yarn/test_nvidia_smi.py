@@ -32,7 +32,7 @@ def node(tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def slow_node():
     """A node whose driver takes half a minute, which pass while other tests run."""
-    node = Node("discovery.deadline=60s", gpus=["h200:16"])
+    node = Node(gpus=["h200:16"])
     node.fault("--function", "nvmlDeviceGetHandleByIndex_v2", "--delay", "2000")
     with node:
         yield node

@@ -34,6 +34,8 @@ use crate::{api, programs};
 
 /// A look at the GPUs that is not older needs no new one.
 const FRESH: Duration = Duration::from_secs(1);
+/// How long who only asks waits for a look; it goes on.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a question waits for the first look ever.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 
@@ -134,9 +136,13 @@ impl Gpus {
         }
     }
 
-    /// The GPUs as they are; waits for the driver for `discovery.deadline` at the most.
+    /// The GPUs as they are, or where the driver takes longer than [`PATIENCE`], as they were seen
+    /// last.
     pub async fn fresh(&self) -> Result<Vec<api::Gpu>, Error> {
-        self.look_and_view(FRESH).await
+        match tokio::time::timeout(PATIENCE, self.look_and_view(FRESH)).await {
+            Ok(gpus) => gpus,
+            Err(_) => self.known().await,
+        }
     }
 
     async fn look_and_view(&self, age: Duration) -> Result<Vec<api::Gpu>, Error> {
