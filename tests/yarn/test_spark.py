@@ -119,6 +119,35 @@ def test_executors_are_killed_and_replaced(cluster, node, spark):
         assert by_container[container].end - at < 1
 
 
+@pytest.mark.long
+def test_executors_come_and_go_as_spark_needs_them(node, spark):
+    """Dynamic allocation: idle executors leave their GPUs, and new ones get them."""
+    submission = spark.submit(
+        HERE / "apps" / "hold.py",
+        executors=2,
+        conf={
+            "spark.dynamicAllocation.enabled": "true",
+            "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+            "spark.dynamicAllocation.minExecutors": 0,
+            "spark.dynamicAllocation.maxExecutors": 2,
+            "spark.dynamicAllocation.executorIdleTimeout": "1s",
+            "spark.dynamicAllocation.schedulerBacklogTimeout": "100ms",
+        },
+    )
+    pause = submission.directory / "pause"
+    generations = []
+    for _ in range(3):
+        pause.unlink(missing_ok=True)
+        eventually(lambda: len(held(node).keys() & seen(submission.directory).keys()) == 2, 60)
+        generations.append(set(held(node)))
+        pause.touch()
+        eventually(lambda: held(node) == {}, 60)
+    (submission.directory / "stop").touch()
+    submission.wait()
+    assert len(set.union(*generations)) == 6
+    check(terms(node.directory / "state"))
+
+
 def test_cluster_mode_with_the_script_shipped_and_two_gpus(cluster, node, spark):
     """Spark's own configuration, in the container's directory, says that there are two."""
     submission = spark.submit(

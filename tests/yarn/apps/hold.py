@@ -1,5 +1,6 @@
 """hold.py DIRECTORY: runs tasks without end, each writing whose GPU it has, to a file for each
-container in DIRECTORY/seen, until there is a file DIRECTORY/stop."""
+container in DIRECTORY/seen, until there is a file DIRECTORY/stop; none while there is a file
+DIRECTORY/pause."""
 
 import json
 import os
@@ -27,5 +28,8 @@ def hold(_):
 
 
 while not os.path.exists(os.path.join(directory, "stop")):
-    spark.sparkContext.parallelize(range(4), 4).foreach(hold)
+    if os.path.exists(os.path.join(directory, "pause")):
+        time.sleep(0.1)
+    else:
+        spark.sparkContext.parallelize(range(4), 4).foreach(hold)
 spark.stop()
