@@ -136,7 +136,7 @@ impl Gpus {
         }
     }
 
-    /// The GPUs as they are, or where the driver takes longer than [`PATIENCE`], as they were seen
+    /// The GPUs as they are, or where the driver takes longer than 10 s, as they were seen
     /// last.
     pub async fn fresh(&self) -> Result<Vec<api::Gpu>, Error> {
         match tokio::time::timeout(PATIENCE, self.look_and_view(FRESH)).await {

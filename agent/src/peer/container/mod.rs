@@ -10,11 +10,11 @@
 //! Never from the process's own environment, which it sets as it likes:
 //!
 //! 1. from the name of its control group (`/hadoop-yarn/container_…`), where YARN makes them and
-//!    the user could not have ([`cgroup`]);
+//!    the user could not have (`cgroup`);
 //! 2. from the process just below the **outermost** NodeManager among its ancestors, so that a
-//!    NodeManager made up inside of a container counts for nothing ([`node_manager`]);
+//!    NodeManager made up inside of a container counts for nothing (`node_manager`);
 //! 3. where the NodeManager is gone and its containers live on (work-preserving restart), from an
-//!    ancestor that a pid file of the NodeManager names ([`pid_file`]), if the user could not have
+//!    ancestor that a pid file of the NodeManager names (`pid_file`), if the user could not have
 //!    made that file.
 //!
 //! In the second case the pid file has to agree, where the agent can read it. A container's name

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Cluster managers write the same files. When one takes entries out that were applied, they are
-//! put back; each time it does so again within the hour, that waits twice as long ([`Contest`]), so
+//! put back; each time it does so again within the hour, that waits twice as long (`Contest`), so
 //! that two managers don't fight without end, and each time it is said in the log.
 //!
 //! - `bring`: one look at the files.

@@ -3,7 +3,7 @@
 //! cudarc loads one driver in a process, a driver has one node, and an error of a kernel is for
 //! good. So a test runs itself again, alone, with its node on the `LD_LIBRARY_PATH`:
 //!
-//! ```ignore
+//! ```text
 //! #[test]
 //! fn rows_are_selected() {
 //!     alone("[[gpu]]\nmodel = 't4'", |node| {
