@@ -43,7 +43,9 @@ pub fn apply(
         steps.push(Step::write(&path, before, &document.to_bytes(), &like)?);
     }
     let former = recorded(conf_dir)?;
-    let mut contents = record::contents(conf_dir, former.as_ref())?;
+    // Kept here: the copies go as soon as there is a new record.
+    let former_contents = record::contents(conf_dir, former.as_ref())?;
+    let mut contents = former_contents.clone();
     for (file, document) in &plan.after {
         let changes = plan.changes.iter().filter(|change| change.file == *file);
         let before = directory.bytes(*file).map(<[u8]>::to_vec);
@@ -57,7 +59,6 @@ pub fn apply(
     record::store(conf_dir, former.as_ref(), &contents)?;
     if let Err(error) = take(steps) {
         // Every file is as it was, so the former record holds.
-        let former_contents = record::contents(conf_dir, former.as_ref()).unwrap_or_default();
         record::store(conf_dir, former.as_ref(), &former_contents)?;
         return Err(error);
     }

@@ -52,6 +52,7 @@ pub struct Made {
 }
 
 /// A file's content, without the recorded changes and with them.
+#[derive(Clone)]
 pub(super) struct Content {
     pub(super) file: File,
     pub(super) changes: Vec<Made>,

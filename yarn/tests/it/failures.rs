@@ -6,7 +6,7 @@ use std::process::Command;
 use creel_yarn::answer::Refusal;
 use creel_yarn::error::Kind;
 use creel_yarn::plan::NvidiaSmi;
-use creel_yarn::{Error, Wanted};
+use creel_yarn::{Error, Wanted, files};
 
 use crate::site::{Site, wanted};
 
@@ -22,6 +22,29 @@ fn fails(site: &Site, wanted: &Wanted) -> Error {
     let error = site.apply(wanted).unwrap_err();
     assert_eq!(site.content(), before, "{error}");
     error
+}
+
+#[test]
+fn who_comes_second_leaves_the_record_of_the_first() {
+    let site = with("");
+    let before = site.content();
+    let wanted = wanted("all", 1);
+    // Read before the first has written.
+    let directory = site.directory().unwrap();
+    let plan = site.plan(&wanted).unwrap();
+    site.apply(&wanted).unwrap();
+    let applied = site.content();
+    files::apply(&directory, &plan, &[]).unwrap_err();
+    let configuration = |name: &String| !name.starts_with(".creel");
+    let now = site.content();
+    assert!(
+        applied
+            .iter()
+            .filter(|(name, _)| configuration(name))
+            .all(|(name, content)| { now.get(name) == Some(content) })
+    );
+    site.undo("all").unwrap();
+    assert_eq!(site.content(), before);
 }
 
 #[test]
