@@ -14,7 +14,9 @@ pub static ALIASES: &[(&str, &str)] = &[
     ("spark.rapids.memory.host.offHeapLimit.size", "gpu.memory.host_limit"),
     ("spark.rapids.memory.host.spillStorageSize", "gpu.memory.host_spill_size"),
     ("spark.rapids.memory.pinnedPool.size", "gpu.memory.pinned_pool_size"),
+    ("spark.rapids.sql.batchSizeBytes", "gpu.batch_bytes"),
     ("spark.rapids.sql.concurrentGpuTasks", "gpu.concurrent_tasks"),
+    ("spark.rapids.sql.explain", "gpu.explain"),
 ];
 
 /// Our name of a setting, be it given by that or by an alias.

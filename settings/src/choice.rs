@@ -65,6 +65,28 @@ choices! {
         Allow = "allow",
     }
 
+    /// Whether queries run on the GPU.
+    GpuMode {
+        /// As far as they can.
+        On = "on",
+        /// Not at all.
+        Off = "off",
+        /// Not at all, but EXPLAIN says what would.
+        ExplainOnly = "explain_only",
+        /// What can't is refused.
+        Required = "required",
+    }
+
+    /// What is said of a plan and the GPU.
+    GpuExplain {
+        /// Nothing.
+        None = "NONE",
+        /// What does not run there, and why.
+        NotOnGpu = "NOT_ON_GPU",
+        /// Also what does.
+        All = "ALL",
+    }
+
     /// How the pool of a GPU's memory is sized.
     PoolSizing {
         /// A first size and one up to which it grows, both shares of all memory.

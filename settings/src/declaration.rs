@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use crate::alias::canonical;
 use crate::auto::Auto;
-use crate::choice::{KeepLostGpus, LogFormat, MigMinor, PoolDebug, PoolKind, PoolSizing, Unleased};
+use crate::choice::{
+    GpuExplain, GpuMode, KeepLostGpus, LogFormat, MigMinor, PoolDebug, PoolKind, PoolSizing,
+    Unleased,
+};
 use crate::error::Error;
 use crate::fraction::Fraction;
 use crate::load::Origin;
@@ -157,6 +160,14 @@ settings! {
 
     /// Whether a user who is in no container may use a GPU that nobody holds.
     Node "gpu.unleased" gpu_unleased: Unleased = "deny";
+    /// Whether queries run on the GPU: on, as far as they can; off, not at all; explain_only, not at all, but EXPLAIN says what would; required, or they are refused.
+    Session "gpu.mode" gpu_mode: GpuMode = "on";
+    /// What EXPLAIN and the log say of a plan and the GPU: NONE, what is NOT_ON_GPU and why, or ALL.
+    Session "gpu.explain" gpu_explain: GpuExplain = "NOT_ON_GPU";
+    /// Rows from which on a part of a plan is worth the GPU, by its inputs' statistics; 0 means always.
+    Session "gpu.min_rows" gpu_min_rows: usize = "100000", "rows" in 0..=1_000_000_000_000;
+    /// Bytes of a batch on the GPU, about; smaller ones are put together before they go there.
+    Session "gpu.batch_bytes" gpu_batch_bytes: Size = "512 MiB";
     /// Tasks of all queries that may use a GPU at one time; 0 means as many as the memory of those measured allows.
     Node "gpu.concurrent_tasks" gpu_concurrent_tasks: usize = "0", "tasks" in 0..=1024;
 

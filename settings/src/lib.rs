@@ -51,7 +51,10 @@ pub mod value;
 
 pub use alias::ALIASES;
 pub use auto::Auto;
-pub use choice::{KeepLostGpus, LogFormat, MigMinor, PoolDebug, PoolKind, PoolSizing, Unleased};
+pub use choice::{
+    GpuExplain, GpuMode, KeepLostGpus, LogFormat, MigMinor, PoolDebug, PoolKind, PoolSizing,
+    Unleased,
+};
 pub use declaration::{SETTINGS, Scope, Setting, Settings, find};
 pub use document::{default_file, markdown};
 pub use error::Error;

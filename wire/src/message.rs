@@ -86,6 +86,12 @@ pub enum FromExecutor {
         /// What failed, on what, why, and what to do.
         reason: String,
     },
+    /// Its GPU failed for good: no call of the driver works in this process any more. It ends after
+    /// its clients were told; another executor may find the GPU well again.
+    GpuFailed {
+        /// What failed, and why.
+        reason: String,
+    },
     /// A connection has ended.
     Closed {
         /// What it did in its life.
@@ -116,6 +122,9 @@ pub struct Report {
     pub attachments: Vec<AttachmentReport>,
     /// Queries that are planned or run now.
     pub queries: Vec<QueryReport>,
+    /// Its GPU; absent where it computes on the CPU alone.
+    #[serde(default)]
+    pub gpu: Option<GpuReport>,
 }
 
 /// Memory of an executor, in bytes.
@@ -129,6 +138,100 @@ pub struct MemoryReport {
     pub spilled: u64,
     /// What may lie on disk.
     pub spill_limit: u64,
+}
+
+/// The GPU of an executor: what its queries have of it, and what became of what they asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuReport {
+    /// Where device memory comes from.
+    pub pool: PoolReport,
+    /// Who may have how much.
+    pub ledger: LedgerReport,
+    /// How many tasks use the GPU.
+    pub semaphore: SemaphoreReport,
+    /// Batches that were moved out of the way.
+    pub spill: SpillReport,
+}
+
+/// A pool of device memory, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolReport {
+    /// `ARENA`, `DEFAULT`, `ASYNC` or `NONE`.
+    pub kind: String,
+    /// What it may take; absent where the device alone limits it.
+    pub limit: Option<u64>,
+    /// What it took of the driver.
+    pub taken: u64,
+    /// What is in use.
+    pub live: u64,
+    /// The most that was in use at one time.
+    pub peak: u64,
+    /// Its largest free piece; 0 where the driver keeps what is free.
+    pub largest_free: u64,
+    /// Pieces handed out, a number.
+    pub allocations: u64,
+    /// Requests for which it had no room, a number.
+    pub failures: u64,
+}
+
+/// What is reserved, and how requests ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerReport {
+    /// Device memory.
+    pub device: AccountReport,
+    /// Page-locked memory of the host.
+    pub pinned: AccountReport,
+    /// Other memory of the host.
+    pub host: AccountReport,
+    /// Tasks that wait for memory now.
+    pub waiting: u64,
+    /// Times that a task had to wait.
+    pub waits: u64,
+    /// Times that a task was told to take its step again.
+    pub retries: u64,
+    /// Times that a task was told to take a smaller step.
+    pub splits: u64,
+    /// Requests that failed.
+    pub refusals: u64,
+}
+
+/// One kind of memory in the ledger, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccountReport {
+    /// What there is.
+    pub limit: u64,
+    /// What is reserved.
+    pub used: u64,
+    /// The most that was reserved at one time.
+    pub peak: u64,
+}
+
+/// Tasks and the GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SemaphoreReport {
+    /// `gpu.concurrent_tasks`; 0 where it follows from what tasks were seen to need.
+    pub tasks: u64,
+    /// Tasks that use the GPU now.
+    pub holding: u64,
+    /// Tasks that wait for it.
+    pub waiting: u64,
+}
+
+/// Batches at rest that were moved, in bytes but for the first and the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpillReport {
+    /// Batches at rest, wherever they are.
+    pub batches: u64,
+    /// On the host now.
+    pub host: u64,
+    /// On disk now.
+    pub disk: u64,
+    /// Moved from the device to the host so far.
+    pub to_host: u64,
+    /// Moved to disk so far.
+    pub to_disk: u64,
+    /// Batches that could not be moved.
+    pub failures: u64,
 }
 
 /// What a connection did so far.

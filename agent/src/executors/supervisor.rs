@@ -333,6 +333,9 @@ impl Supervisor {
             }
             FromExecutor::Report { token, report } => asked.reported(process, token, &report),
             FromExecutor::Cancelled { token, found } => asked.cancelled(token, found),
+            FromExecutor::GpuFailed { reason } => {
+                warn!(executor = self.id, "the executor's GPU failed: {reason}");
+            }
             FromExecutor::Ready { .. } | FromExecutor::Failed { .. } => {
                 warn!(executor = self.id, "the executor said again that it is ready");
             }

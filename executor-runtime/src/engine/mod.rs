@@ -157,7 +157,7 @@ impl Engine {
     pub fn report(&self) -> Report {
         let attachments: Vec<AttachmentReport> =
             self.attachments.lock().unwrap().values().map(|traffic| traffic.report()).collect();
-        Report { memory: self.memory(), attachments, queries: self.queries.report() }
+        Report { memory: self.memory(), attachments, queries: self.queries.report(), gpu: None }
     }
 
     fn memory(&self) -> MemoryReport {
