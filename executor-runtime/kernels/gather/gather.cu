@@ -46,6 +46,28 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (at % WARP == 0 && at < count) out[at / WARP] = word;
 }
 
+// Bits of a bitmap behind those of another: `count` from bit `first` of `words` (null: all are set)
+// to bit `to_first` of `out`, whose other bits stay. A thread writes one word of `out`, alone. Both
+// firsts are less than 32.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    append_bits(const u32* words, u32 first, u32 count, u32* out, u32 to_first) {
+    u64 end = static_cast<u64>(to_first) + count;
+    u64 at = static_cast<u64>(blockIdx.x) * THREADS + threadIdx.x;
+    u64 begin = at * WARP;
+    if (begin >= end) return;
+    u32 low = at == 0 ? to_first : 0;
+    u32 bits = static_cast<u32>(end - begin < WARP ? end - begin : WARP) - low;
+    u32 value = ALL_LANES;
+    if (words) {
+        u64 from = first + begin + low - to_first;
+        u32 shift = from % WARP;
+        value = words[from / WARP] >> shift;
+        if (shift + bits > WARP) value |= words[from / WARP + 1] << (WARP - shift);
+    }
+    u32 mask = (ALL_LANES >> (WARP - bits)) << low;
+    out[at] = mask == ALL_LANES ? value : (out[at] & ~mask) | (value << low & mask);
+}
+
 // Where a string column's rows are: what `text_lengths` and `text_bytes` make a column of.
 extern "C" __global__ void __launch_bounds__(THREADS)
     gather_texts(const Column* column, const u32* indices, u32 count, Text* out) {

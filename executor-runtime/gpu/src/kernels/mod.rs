@@ -53,8 +53,9 @@ modules! {
     EVALUATE = "evaluate": "evaluate";
     /// Rows that a predicate selects.
     FILTER = "filter": "filter_count" "filter_rows";
-    /// Rows by their indices.
+    /// Rows by their indices, and bitmaps put together.
     GATHER = "gather":
+        "append_bits"
         "gather_128" "gather_16" "gather_32" "gather_64" "gather_8" "gather_bits" "gather_texts"
         "text_bytes" "text_lengths";
     /// Hashes of keys.

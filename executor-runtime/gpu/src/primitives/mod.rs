@@ -13,10 +13,12 @@
 //! - [`scan`]: prefix sums.
 //! - [`filter`]: from a predicate to rows.
 //! - [`gather`]: rows by index.
+//! - [`append`]: batches put together.
 //! - [`group`]: rows by key.
 //! - [`aggregate`]: states of groups.
 
 pub mod aggregate;
+pub mod append;
 pub mod evaluate;
 pub mod filter;
 pub mod gather;

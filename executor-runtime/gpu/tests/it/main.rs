@@ -8,6 +8,7 @@
 )]
 
 mod aggregate;
+mod append;
 mod device;
 mod evaluate;
 mod filter;
