@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::{result, sys};
 
@@ -17,6 +17,8 @@ pub struct Context {
     device: Device,
     handle: sys::CUcontext,
     loaded: Mutex<Loaded>,
+    /// Streams that nobody has now.
+    idle_streams: Mutex<Vec<sys::CUstream>>,
 }
 
 /// What was loaded until now: modules come with the first kernel that is asked for.
@@ -37,7 +39,8 @@ impl Context {
         // SAFETY: the device's handle is the driver's; `drop` gives the context back.
         let handle = unsafe { result::primary_ctx::retain(device.handle) }
             .named("cuDevicePrimaryCtxRetain")?;
-        Ok(Arc::new(Context { device, handle, loaded: Mutex::default() }))
+        let (loaded, idle_streams) = Default::default();
+        Ok(Arc::new(Context { device, handle, loaded, idle_streams }))
     }
 
     /// The device.
@@ -62,9 +65,15 @@ impl Context {
         Ok((free as u64, total as u64))
     }
 
-    /// A new stream.
+    /// A stream that nobody else has.
     pub fn stream(self: &Arc<Self>) -> Result<Stream, DeviceError> {
         Stream::new(Arc::clone(self))
+    }
+
+    /// The streams that nobody has now. They are there as long as the context is: memory goes back
+    /// to a pool in the order of a stream, which may be after its owner is gone.
+    pub(super) fn idle_streams(&self) -> MutexGuard<'_, Vec<sys::CUstream>> {
+        self.idle_streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The kernel, of the module that has it.
@@ -97,10 +106,14 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         let loaded = self.loaded.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let streams = self.idle_streams.get_mut().unwrap_or_else(PoisonError::into_inner);
         // After a fault these fail, and the process is about to end: there is nobody to tell.
         // SAFETY: streams hold the context, so nothing runs any more that uses the modules.
         unsafe {
             let _ = result::ctx::set_current(self.handle);
+            for &stream in &*streams {
+                let _ = result::stream::destroy(stream);
+            }
             for &module in &loaded.modules {
                 let _ = result::module::unload(module);
             }

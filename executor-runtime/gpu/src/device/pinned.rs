@@ -1,12 +1,14 @@
 //! Host memory that the device reads and writes by itself, beside what the CPU does.
 
 use std::ffi::{c_uint, c_void};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use cudarc::driver::result;
 
 use super::error::Named;
-use super::{Context, DeviceError, Event, Stream};
+use super::{Context, DeviceError, DeviceUpstream, Event, Stream};
+use crate::memory::pinned::Slab;
 
 /// Page-locked host memory. Taking it is slow: keep it.
 #[derive(Debug)]
@@ -35,25 +37,21 @@ impl PinnedMemory {
         unsafe { start.write_bytes(0, bytes) };
         Ok(PinnedMemory { context: Arc::clone(context), start, bytes })
     }
+}
 
-    /// What is in it.
-    pub fn as_slice(&self) -> &[u8] {
+impl Deref for PinnedMemory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
         // SAFETY: it is initialised, and no copy is under way: a transfer owns the memory.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
     }
+}
 
-    /// The same, to write.
-    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+impl DerefMut for PinnedMemory {
+    fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and the reference is the only one.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
-    }
-
-    pub(super) fn first(&self, bytes: usize) -> Result<*mut u8, DeviceError> {
-        if bytes > self.bytes {
-            let (bytes, needed) = (self.bytes as u64, bytes as u64);
-            return Err(DeviceError::TooSmall { what: "pinned memory", bytes, needed });
-        }
-        Ok(self.start)
     }
 }
 
@@ -67,16 +65,29 @@ impl Drop for PinnedMemory {
     }
 }
 
-/// A copy under way, and the pinned memory that it reads or writes.
+/// Bytes of the host that the device may read and write while their owner is kept from everybody.
+///
+/// # Safety
+///
+/// The bytes stay where they are when the owner is moved, and until it is dropped.
+pub unsafe trait HostMemory: DerefMut<Target = [u8]> + Send {}
+
+// SAFETY: the driver's memory is freed when it is dropped.
+unsafe impl HostMemory for PinnedMemory {}
+
+// SAFETY: a slab is such memory or a box of bytes; it goes to its pool when it is dropped.
+unsafe impl HostMemory for Slab<DeviceUpstream> {}
+
+/// A copy under way, and the host's memory that it reads or writes.
 #[derive(Debug)]
-pub struct Transfer {
+pub struct Transfer<M> {
     done: Option<Event>,
-    memory: Option<PinnedMemory>,
+    memory: Option<M>,
 }
 
-impl Transfer {
+impl<M> Transfer<M> {
     /// After the copy was given to the stream.
-    pub(super) fn new(stream: &Stream, memory: PinnedMemory) -> Result<Self, DeviceError> {
+    pub(super) fn new(stream: &Stream, memory: M) -> Result<Self, DeviceError> {
         let mut transfer = Transfer { done: None, memory: Some(memory) };
         match Event::record(stream, false) {
             Ok(event) => {
@@ -99,7 +110,7 @@ impl Transfer {
     }
 
     /// Blocks until it is done, and gives the memory back.
-    pub fn wait(mut self) -> Result<PinnedMemory, DeviceError> {
+    pub fn wait(mut self) -> Result<M, DeviceError> {
         if let Some(event) = &self.done {
             event.wait()?;
         }
@@ -108,7 +119,7 @@ impl Transfer {
     }
 }
 
-impl Drop for Transfer {
+impl<M> Drop for Transfer<M> {
     fn drop(&mut self) {
         let Some(event) = &self.done else { return };
         // The device may still write there: then the memory stays taken.

@@ -1,6 +1,7 @@
 //! Device memory by address and length.
 
 use super::DeviceError;
+use crate::memory::ledger::DeviceBuffer;
 use crate::memory::pool::DeviceMemory;
 
 /// Bytes of device memory. It owns nothing.
@@ -14,6 +15,13 @@ pub struct Region {
 impl From<&DeviceMemory> for Region {
     fn from(memory: &DeviceMemory) -> Self {
         Region::new(memory.address(), memory.bytes())
+    }
+}
+
+/// Memory of a query, for as long as that is held.
+impl From<&DeviceBuffer> for Region {
+    fn from(buffer: &DeviceBuffer) -> Self {
+        Region::new(buffer.address(), buffer.bytes())
     }
 }
 

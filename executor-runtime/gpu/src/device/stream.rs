@@ -6,9 +6,11 @@ use std::sync::Arc;
 use cudarc::driver::{result, sys};
 
 use super::error::Named;
-use super::{Context, DeviceError, Event, PinnedMemory, Region, Transfer};
+use super::{Context, DeviceError, Event, HostMemory, Region, Transfer};
 
 /// A stream: copies, fills and launches, one after the other, beside those of other streams.
+///
+/// When it is dropped, its work goes on, and the next who asks for a stream gets it.
 #[derive(Debug)]
 pub struct Stream {
     context: Arc<Context>,
@@ -23,8 +25,12 @@ unsafe impl Sync for Stream {}
 impl Stream {
     pub(super) fn new(context: Arc<Context>) -> Result<Self, DeviceError> {
         context.bind()?;
-        let handle = result::stream::create(result::stream::StreamKind::NonBlocking)
-            .named("cuStreamCreate")?;
+        let idle = context.idle_streams().pop();
+        let handle = match idle {
+            Some(handle) => handle,
+            None => result::stream::create(result::stream::StreamKind::NonBlocking)
+                .named("cuStreamCreate")?,
+        };
         Ok(Stream { context, handle })
     }
 
@@ -110,16 +116,16 @@ impl Stream {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Begins to copy the first bytes of pinned memory to the region, beside what other streams do.
-    /// The memory comes back when the copy is done.
-    pub fn upload_pinned(
+    /// Begins to copy the first bytes of the host's memory to the region, beside what other streams
+    /// do if that memory is pinned. It comes back when the copy is done.
+    pub fn upload_from<M: HostMemory>(
         &self,
-        from: PinnedMemory,
+        from: M,
         bytes: usize,
         to: Region,
-    ) -> Result<Transfer, DeviceError> {
+    ) -> Result<Transfer<M>, DeviceError> {
         let to = to.holds("an upload", bytes, 1)?;
-        let source = from.first(bytes)?;
+        let source = has_room(&from, bytes)?.as_ptr();
         self.context.bind()?;
         // SAFETY: both are as long; the transfer keeps the source until the copy is done.
         let copied = unsafe { sys::cuMemcpyHtoDAsync_v2(to, source.cast(), bytes, self.handle) };
@@ -127,10 +133,15 @@ impl Stream {
         Transfer::new(self, from)
     }
 
-    /// Begins to copy the region into pinned memory.
-    pub fn download_pinned(&self, from: Region, to: PinnedMemory) -> Result<Transfer, DeviceError> {
+    /// Begins to copy the region to where the host's memory begins.
+    pub fn download_into<M: HostMemory>(
+        &self,
+        from: Region,
+        mut to: M,
+    ) -> Result<Transfer<M>, DeviceError> {
         let bytes = from.bytes() as usize;
-        let target = to.first(bytes)?;
+        has_room(&to, bytes)?;
+        let target = to.as_mut_ptr();
         self.context.bind()?;
         // SAFETY: both are as long; the transfer keeps the target until the copy is done, and lets
         // nobody see it before.
@@ -168,10 +179,15 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: it isn't used again; the driver lets its work finish.
-        unsafe {
-            let _ = result::ctx::set_current(self.context.handle());
-            let _ = result::stream::destroy(self.handle);
-        }
+        self.context.idle_streams().push(self.handle);
     }
+}
+
+/// The memory, if it has so many bytes.
+fn has_room(memory: &[u8], bytes: usize) -> Result<&[u8], DeviceError> {
+    if bytes > memory.len() {
+        let (bytes, needed) = (memory.len() as u64, bytes as u64);
+        return Err(DeviceError::TooSmall { what: "the host's memory", bytes, needed });
+    }
+    Ok(memory)
 }

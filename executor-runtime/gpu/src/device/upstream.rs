@@ -7,10 +7,11 @@ use std::sync::Arc;
 use cudarc::driver::{result, sys};
 
 use super::error::{DeviceError, Named, Remedy};
-use super::{Context, Event};
+use super::{Context, Event, PinnedMemory};
+use crate::memory::pinned::PinnedUpstream;
 use crate::memory::upstream::{DevicePtr, DriverPool, Stream, Upstream, UpstreamError};
 
-/// The driver as the source of a device's memory.
+/// The driver as the source of a device's memory, and of pinned memory of the host.
 #[derive(Clone, Debug)]
 pub struct DeviceUpstream {
     context: Arc<Context>,
@@ -150,5 +151,14 @@ impl Upstream for DeviceUpstream {
 
     fn synchronize(&self, event: &Event) -> Result<(), UpstreamError> {
         event.wait().map_err(|error| refused("cuEventSynchronize", 0, &error))
+    }
+}
+
+impl PinnedUpstream for DeviceUpstream {
+    type Region = PinnedMemory;
+
+    fn pin(&self, bytes: u64) -> Result<PinnedMemory, UpstreamError> {
+        PinnedMemory::new(&self.context, bytes as usize)
+            .map_err(|error| refused("cuMemHostAlloc", bytes, &error))
     }
 }

@@ -13,11 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::error::MemoryError;
-use super::ledger::{Kind, Reservation, Task};
+use super::ledger::{Kind, Query, Reservation, Task};
 use super::upstream::UpstreamError;
 
 /// Length of a slab, in bytes.
 pub const SLAB: u64 = 4 << 20;
+
+/// What slabs are reserved for.
+const PURPOSE: &str = "copies";
 
 /// What gives page-locked memory.
 pub trait PinnedUpstream: Send + Sync + 'static {
@@ -44,7 +47,7 @@ pub struct PinnedStatistics {
     pub slabs: u64,
     /// Slabs not in use.
     pub free: u64,
-    /// Slabs of ordinary memory that were handed out, because no other was free.
+    /// Slabs' worth of ordinary memory that copies used, because no slab was free.
     pub pageable: u64,
 }
 
@@ -76,18 +79,28 @@ impl<P: PinnedUpstream> PinnedPool<P> {
     /// is free. What was in it before is still there.
     #[track_caller]
     pub fn take(self: &Arc<Self>, task: &Task) -> Result<Slab<P>, MemoryError> {
-        const PURPOSE: &str = "copies";
-        // First the ledger, so that whoever has bytes of it finds a slab.
-        if let Some(reservation) = task.query().try_reserve(Kind::Pinned, SLAB, PURPOSE)
-            && let Some(region) = self.free.lock().pop_front()
-        {
-            let bytes = Bytes::Pinned(Some(region), Arc::clone(self));
-            return Ok(Slab { bytes, _reservation: reservation });
+        if let Some(slab) = self.try_take(task.query()) {
+            return Ok(slab);
         }
-        self.pageable.fetch_add(1, Ordering::Relaxed);
+        self.count_pageable();
         let reservation = task.reserve(Kind::Host, SLAB, PURPOSE)?;
         let bytes = Bytes::Pageable(vec![0; SLAB as usize].into_boxed_slice());
         Ok(Slab { bytes, _reservation: reservation })
+    }
+
+    /// A slab of page-locked memory, if one is free.
+    #[track_caller]
+    pub fn try_take(self: &Arc<Self>, query: &Query) -> Option<Slab<P>> {
+        // First the ledger, so that whoever has bytes of it finds a slab.
+        let reservation = query.try_reserve(Kind::Pinned, SLAB, PURPOSE)?;
+        let region = self.free.lock().pop_front()?;
+        let bytes = Bytes::Pinned(Some(region), Arc::clone(self));
+        Some(Slab { bytes, _reservation: reservation })
+    }
+
+    /// Notes that a copy does without a slab.
+    pub(crate) fn count_pageable(&self) {
+        self.pageable.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Its numbers now.

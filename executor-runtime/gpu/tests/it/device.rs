@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use creel_gpu::device::{DeviceError, DeviceUpstream, Driver, Event, PinnedMemory, Region, Remedy};
 use creel_gpu::memory::error::Recovery;
-use creel_gpu::memory::pool::DevicePool;
-use creel_gpu::memory::sizing::PoolSize;
 use creel_gpu::memory::upstream::{Upstream, UpstreamError};
-use creel_settings::{PoolKind, PoolSizing};
+use creel_settings::PoolKind;
 
-use crate::gpu::{Gpu, on, on_node};
+use crate::gpu::{Gpu, on, on_late, on_node};
+use crate::memory::pool;
 
 #[test]
 fn without_a_driver_there_is_an_error() {
@@ -66,23 +65,23 @@ fn copies_go_there_and_back() {
 fn pinned_memory_comes_back_when_its_copy_is_done() {
     on("t4", |gpu| {
         let mut pinned = PinnedMemory::new(&gpu.context, 1 << 20).expect("pinned memory");
-        for (place, byte) in pinned.as_mut_slice().iter_mut().enumerate() {
+        for (place, byte) in pinned.iter_mut().enumerate() {
             *byte = (place % 241) as u8;
         }
-        let sent = pinned.as_slice().to_vec();
+        let sent = pinned.to_vec();
         let region = gpu.room(1 << 20);
-        let upload = gpu.stream.upload_pinned(pinned, 1 << 20, region).expect("an upload");
+        let upload = gpu.stream.upload_from(pinned, 1 << 20, region).expect("an upload");
         // Another stream waits for this one's copy, and for nothing else.
         let other = gpu.context.stream().expect("a stream");
         other.wait(&Event::record(&gpu.stream, false).expect("an event")).expect("a wait");
         let back = PinnedMemory::new(&gpu.context, 1 << 20).expect("pinned memory");
-        let download = other.download_pinned(region, back).expect("a download");
+        let download = other.download_into(region, back).expect("a download");
         let back = download.wait().expect("the copy");
-        assert!(back.as_slice() == sent);
+        assert!(back[..] == sent);
         assert!(upload.is_done().expect("no fault"));
         upload.wait().expect("the memory");
         let small = PinnedMemory::new(&gpu.context, 10).expect("pinned memory");
-        assert!(gpu.stream.upload_pinned(small, 11, region).is_err());
+        assert!(gpu.stream.upload_from(small, 11, region).is_err());
     });
 }
 
@@ -120,14 +119,7 @@ fn every_kind_of_pool_stands_on_the_driver() {
     on("t4", |gpu| {
         let upstream = Arc::new(DeviceUpstream::new(&gpu.context));
         for kind in [PoolKind::Arena, PoolKind::Default, PoolKind::Async, PoolKind::None] {
-            let size = PoolSize {
-                sizing: PoolSizing::Classic,
-                pool: kind,
-                initial: 64 << 20,
-                maximum: 128 << 20,
-                warnings: vec![],
-            };
-            let pool = DevicePool::new(&size, &upstream, None).expect("a pool");
+            let pool = pool(&upstream, kind, 128 << 20);
             assert_eq!(pool.kind(), kind);
             // A piece goes from one stream to another, and back to the pool in its order.
             let other = gpu.context.stream().expect("a stream");
@@ -150,6 +142,28 @@ fn every_kind_of_pool_stands_on_the_driver() {
         }
         let error = upstream.alloc(1 << 40).expect_err("more than there is");
         assert_eq!(error, UpstreamError::OutOfMemory { bytes: 1 << 40 });
+    });
+}
+
+#[test]
+fn memory_may_outlive_its_stream() {
+    on_late(|gpu| {
+        let upstream = Arc::new(DeviceUpstream::new(&gpu.context));
+        for kind in [PoolKind::Arena, PoolKind::Default, PoolKind::Async, PoolKind::None] {
+            let pool = pool(&upstream, kind, 128 << 20);
+            let stream = gpu.context.stream().expect("a stream");
+            let memory = pool.allocate(100 << 20, stream.id()).expect("memory");
+            stream.fill(Region::from(&memory), 1).expect("a fill");
+            drop(stream);
+            drop(memory);
+            // What another stream does there comes after.
+            let memory = pool.allocate(100 << 20, gpu.stream.id()).expect("memory");
+            gpu.stream.fill(Region::from(&memory), 2).expect("a fill");
+            let end = Region::from(&memory).part((100 << 20) - 1, 1).expect("a byte");
+            let next = gpu.context.stream().expect("a stream");
+            next.synchronize().expect("no fault");
+            assert_eq!(gpu.get::<u8>(end, 1), [2], "{kind:?}");
+        }
     });
 }
 

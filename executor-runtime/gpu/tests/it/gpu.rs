@@ -1,60 +1,57 @@
 //! A simulated node for each test, and device memory for it.
-//!
-//! A process has one driver, a driver one node, and a sticky error is for good: so a test runs itself
-//! again, in a process of its own, with its node on the `LD_LIBRARY_PATH`.
 
-use std::any::type_name_of_val;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 
 use creel_gpu::device::{Context, Device, Driver, Region, Stream};
 use cudarc::driver::result;
-// Only so that it is built: the node has a copy of its library.
-use simulated_cuda as _;
-use simulated_nvml::{Node, Topology};
+use simulated_cuda::harness;
+use simulated_nvml::Node;
 
-const NODE: &str = "CREEL_TEST_NODE";
+/// Set, the tests run on the first GPU that the machine's own driver shows, and those that need a
+/// simulated one are skipped.
+const REAL: &str = "CREEL_TEST_REAL_GPU";
+/// Says to a process on a real GPU that it is to do the test.
+const ALONE: &str = "CREEL_TEST_ALONE";
+
+/// A node of one GPU.
+pub(crate) const T4: &str = "[[gpu]]\nmodel = 't4'";
+/// Nothing is done for so long, unless somebody waits for it.
+pub(crate) const HELD: &[(&str, &str)] = &[("SIMULATED_GPU_HOLD_MS", "5000")];
 
 /// Runs a test on a device of this model.
 pub(crate) fn on(model: &str, test: impl Fn(&Gpu)) {
-    let topology = format!("[[gpu]]\nmodel = '{model}'");
-    alone(name_of(&test), &topology, &[], |_| test(&Gpu::open()));
+    on_device(harness::name_of(&test), &format!("[[gpu]]\nmodel = '{model}'"), &[], test);
 }
 
-/// Runs a test on a node, with more variables in its environment.
-pub(crate) fn on_node(topology: &str, variables: &[(&str, &str)], test: impl Fn(&Node)) {
-    alone(name_of(&test), topology, variables, test);
+/// Runs a test on a device that does nothing before somebody waits for it.
+pub(crate) fn on_late(test: impl Fn(&Gpu)) {
+    on_device(harness::name_of(&test), T4, HELD, test);
 }
 
-/// The name of the test that a closure is in.
-fn name_of<T>(closure: &T) -> &'static str {
-    let name = type_name_of_val(closure);
-    let name = name.split_once("::").map_or(name, |(_, name)| name);
-    name.split("::{{closure}}").next().unwrap_or(name)
-}
-
-fn alone(name: &str, topology: &str, variables: &[(&str, &str)], test: impl Fn(&Node)) {
-    if let Some(directory) = std::env::var_os(NODE) {
-        return test(&Node::open(&PathBuf::from(directory)).expect("the node"));
+fn on_device(name: &str, topology: &str, variables: &[(&str, &str)], test: impl Fn(&Gpu)) {
+    if std::env::var_os(REAL).is_some() {
+        return on_the_real_one(name, test);
     }
-    let directory = tempfile::tempdir().expect("a directory");
-    let topology = Topology::parse(topology).expect("a topology");
-    let node = Node::prepare(directory.path(), &topology).expect("a node");
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args([name, "--exact", "--nocapture", "--test-threads=1"])
-        .env("LD_LIBRARY_PATH", node.library_path())
-        .env(NODE, node.directory())
-        .envs(variables.iter().copied())
-        .output()
-        .expect("this program runs");
-    let said = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("1 passed"), "no test of the name {name}");
+    harness::named(name, topology, variables, |_| test(&Gpu::open()));
+}
+
+/// In a process of its own too: an error of a kernel is for good.
+fn on_the_real_one(name: &str, test: impl Fn(&Gpu)) {
+    if std::env::var_os(ALONE).is_some() {
+        return test(&Gpu::open());
+    }
+    let output = harness::this_test(name).env(ALONE, "1").output().expect("this program");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{errors}");
+}
+
+/// Runs a test on a simulated node, with more variables in its environment.
+pub(crate) fn on_node(topology: &str, variables: &[(&str, &str)], test: impl Fn(&Node)) {
+    if std::env::var_os(REAL).is_some() {
+        return println!("skipped: it needs a simulated GPU");
+    }
+    harness::named(harness::name_of(&test), topology, variables, test);
 }
 
 /// A device, a stream, and memory that ends with the process: each region is an allocation of its

@@ -9,11 +9,14 @@
 
 mod aggregate;
 mod append;
+mod copier;
 mod device;
 mod evaluate;
 mod filter;
 mod gather;
 mod gpu;
 mod group;
+mod memory;
 mod rows;
 mod scan;
+mod spill;

@@ -40,7 +40,10 @@ pub fn alone(topology: &str, test: impl FnOnce(&Node)) {
 
 /// As [`alone`], with variables of the environment.
 pub fn with(topology: &str, environment: &[(&str, &str)], test: impl FnOnce(&Node)) {
-    let output = attempt(topology, environment, test);
+    passed(&attempt(topology, environment, test));
+}
+
+fn passed(output: &Output) {
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}{errors}");
@@ -48,6 +51,21 @@ pub fn with(topology: &str, environment: &[(&str, &str)], test: impl FnOnce(&Nod
 
 /// As [`with`], for a test that may fail: what became of the process.
 pub fn attempt(topology: &str, environment: &[(&str, &str)], test: impl FnOnce(&Node)) -> Output {
+    let name = name_of(&test);
+    attempt_named(name, topology, environment, test)
+}
+
+/// As [`with`], for a closure that isn't itself in the test of the name.
+pub fn named(name: &str, topology: &str, environment: &[(&str, &str)], test: impl FnOnce(&Node)) {
+    passed(&attempt_named(name, topology, environment, test));
+}
+
+fn attempt_named(
+    name: &str,
+    topology: &str,
+    environment: &[(&str, &str)],
+    test: impl FnOnce(&Node),
+) -> Output {
     if let Some(directory) = std::env::var_os(NODE_VARIABLE) {
         println!("{STARTED}");
         test(&Node::open(&PathBuf::from(directory)).expect("a node that was prepared"));
@@ -56,7 +74,6 @@ pub fn attempt(topology: &str, environment: &[(&str, &str)], test: impl FnOnce(&
     let directory = tempfile::tempdir().expect("a directory for a node");
     let topology = Topology::parse(topology).expect("a topology");
     let node = Node::prepare(directory.path(), &topology).expect("a node");
-    let name = name_of(&test);
     let output = again(&node, name).envs(environment.iter().copied()).output();
     let output = output.expect("this program");
     let said = String::from_utf8_lossy(&output.stdout);
@@ -66,19 +83,23 @@ pub fn attempt(topology: &str, environment: &[(&str, &str)], test: impl FnOnce(&
 }
 
 /// The name of the test that a closure is in.
-fn name_of<T>(closure: &T) -> &'static str {
+pub fn name_of<T>(closure: &T) -> &'static str {
     let name = type_name_of_val(closure);
     let name = name.split_once("::").map_or(name, |(_, name)| name);
-    name.trim_end_matches("::{{closure}}")
+    name.split("::{{closure}}").next().unwrap_or(name)
+}
+
+/// This program, to run the test of the name alone.
+pub fn this_test(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args([name, "--exact", "--nocapture", "--test-threads=1"]);
+    command
 }
 
 /// The same test once more.
 fn again(node: &Node, name: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command
-        .args([name, "--exact", "--nocapture", "--test-threads=1"])
-        .env("LD_LIBRARY_PATH", node.library_path())
-        .env(NODE_VARIABLE, node.directory());
+    let mut command = this_test(name);
+    command.env("LD_LIBRARY_PATH", node.library_path()).env(NODE_VARIABLE, node.directory());
     if let Some(library) = std::env::var_os(PRELOAD_VARIABLE) {
         command.env("LD_PRELOAD", library);
     }

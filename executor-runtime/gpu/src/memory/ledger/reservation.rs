@@ -121,6 +121,11 @@ impl DeviceBuffer {
         self.reservation.bytes()
     }
 
+    /// Whose it is.
+    pub fn query(&self) -> &Query {
+        self.reservation.query()
+    }
+
     /// The stream in whose order it goes back.
     pub fn stream(&self) -> Stream {
         self.memory.stream()

@@ -9,7 +9,7 @@ use crate::memory::error::Recovery;
 use crate::memory::ledger::{Bytes, Injection, Ledger, Limits, Task};
 use crate::memory::semaphore::Permits;
 use crate::memory::spill::disk::SpillDirectory;
-use crate::memory::spill::tests::{Buffer, Device};
+use crate::memory::spill::tests::{Buffer, Device, stream};
 use crate::memory::spill::{Priority, SpillStore, Spillable};
 
 /// Rows of an input: a key and a value each, as bytes of a batch at rest.
@@ -74,7 +74,7 @@ impl Query<'_> {
         for batch in inputs {
             let range = 0..rows;
             let kept = with_retry(self.task, self.attempts, Rows { batch, range }, |rows| {
-                let held = rows.batch.get(self.task)?;
+                let held = rows.batch.get(self.task, &stream())?;
                 let selected: Vec<u8> = held[0].content[rows.range.start * 2..rows.range.end * 2]
                     .chunks(2)
                     .filter(|row| row[1] % 3 != 0)
@@ -91,7 +91,7 @@ impl Query<'_> {
         let mut sums = Sums { sums: BTreeMap::new(), table: Vec::new() };
         for batch in filtered {
             let length = with_retry_no_split(self.task, self.attempts, || {
-                Ok::<_, MemoryError>(batch.get(self.task)?[0].content.len())
+                Ok::<_, MemoryError>(batch.get(self.task, &stream())?[0].content.len())
             })?;
             if length == 0 {
                 continue;
@@ -99,7 +99,7 @@ impl Query<'_> {
             let range = 0..length / 2;
             with_retry(self.task, self.attempts, Rows { batch, range }, |rows| {
                 with_restore(&mut sums, |sums| {
-                    let held = rows.batch.get(self.task)?;
+                    let held = rows.batch.get(self.task, &stream())?;
                     for row in held[0].content[rows.range.start * 2..rows.range.end * 2].chunks(2) {
                         let key = row[0] % 16;
                         if !sums.sums.contains_key(&key) {
@@ -139,7 +139,7 @@ fn node(device: u64, host: u64) -> Node {
     let ledger = Ledger::new(limits, Permits::fixed(4));
     let pool = Device::new(8 << 20);
     let directory = SpillDirectory::new(at.path(), 1 << 30);
-    let store = SpillStore::new(Device { pool: Arc::clone(&pool.pool) }, host, directory);
+    let store = SpillStore::new(pool.share(), host, directory);
     ledger.set_spiller(Arc::new(store.clone()));
     Node { ledger, store, device: pool, _at: at }
 }

@@ -31,18 +31,31 @@ use super::error::MemoryError;
 use super::ledger::{Kind, Query, Reservation, Spiller, Task, Whose};
 
 /// Copies buffers between the device and the host.
+///
+/// A buffer has a stream of its own: work on its contents comes in that stream's order, and in
+/// the same order its memory goes back.
 pub trait Mover: Send + Sync + 'static {
     /// A buffer of the device; dropping it gives its memory and its reservation back.
     type Buffer: Send + Sync + 'static;
 
+    /// A stream of the device.
+    type Stream: Send + Sync + 'static;
+
     /// What the buffer counts for in the ledger, in bytes.
     fn reserved(&self, buffer: &Self::Buffer) -> u64;
 
-    /// Copies all of a buffer; the copy is done when this returns.
+    /// Copies all of a buffer, as work on its stream leaves it; the copy is done when this returns.
     fn download(&self, buffer: &Self::Buffer) -> Result<Vec<u8>, MemoryError>;
 
-    /// Makes a buffer of these bytes, which is to be used on the task's stream.
+    /// Makes a buffer of these bytes, with a stream that it chooses.
     fn upload(&self, task: &Task, bytes: &[u8]) -> Result<Self::Buffer, MemoryError>;
+
+    /// What `stream` is given from now on comes after what the buffers' own streams have until now.
+    fn begin_use(&self, buffers: &[Self::Buffer], stream: &Self::Stream)
+    -> Result<(), MemoryError>;
+
+    /// What the buffers' own streams are given from now on comes after what `stream` has until now.
+    fn end_use(&self, buffers: &[Self::Buffer], stream: &Self::Stream) -> Result<(), MemoryError>;
 }
 
 /// Which batches stay longest: the highest.
@@ -74,7 +87,7 @@ pub struct SpillStatistics {
     pub from_host: u64,
     /// Moved back from disk, in bytes.
     pub from_disk: u64,
-    /// Batches that could not be moved.
+    /// Batches that could not be moved, or be ordered behind work that used them.
     pub failures: u64,
 }
 
@@ -147,7 +160,7 @@ impl<M: Mover> SpillStore<M> {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Keeps a batch.
+    /// Keeps a batch, whose buffers are as work on their own streams leaves them.
     pub fn insert(
         &self,
         query: &Query,
@@ -346,18 +359,28 @@ pub enum Tier {
 }
 
 impl<M: Mover> Spillable<M> {
-    /// The batch, on the device. It stays there while this is held, which several tasks may do.
-    pub fn get(&self, task: &Task) -> Result<Held<'_, M>, MemoryError> {
+    /// The batch, on the device, for work on a stream. It stays there while this is held, which
+    /// several tasks may do. Who drops it has given the stream all work that uses the batch; that
+    /// need not be done.
+    pub fn get(&self, task: &Task, stream: &Arc<M::Stream>) -> Result<Held<'_, M>, MemoryError> {
+        let place = self.on_device(task)?;
+        if let Place::Device(buffers) = &*place {
+            self.store.inner.mover.begin_use(buffers, stream)?;
+        }
+        Ok(Held { place, stream: Arc::clone(stream), store: &self.store })
+    }
+
+    fn on_device(&self, task: &Task) -> Result<RwLockReadGuard<'_, Place<M>>, MemoryError> {
         if let Some(place) = self.batch.place.try_read()
             && matches!(*place, Place::Device(_))
         {
-            return Ok(Held { place });
+            return Ok(place);
         }
         // Another task that brings it up may wait for memory that this one has.
         let locked = self.batch.place.try_write();
         let mut place = locked.unwrap_or_else(|| task.idle(|| self.batch.place.write()));
         self.store.inner.to_device(&mut place, task)?;
-        Ok(Held { place: RwLockWriteGuard::downgrade(place) })
+        Ok(RwLockWriteGuard::downgrade(place))
     }
 
     /// Where it is now.
@@ -384,6 +407,16 @@ impl<M: Mover> Drop for Spillable<M> {
 /// A batch on the device, which is not moved while this lives.
 pub struct Held<'a, M: Mover> {
     place: RwLockReadGuard<'a, Place<M>>,
+    stream: Arc<M::Stream>,
+    store: &'a SpillStore<M>,
+}
+
+impl<M: Mover> Drop for Held<'_, M> {
+    fn drop(&mut self) {
+        if let Err(error) = self.store.inner.mover.end_use(self, &self.stream) {
+            self.store.inner.failed(error);
+        }
+    }
 }
 
 impl<M: Mover> Deref for Held<'_, M> {

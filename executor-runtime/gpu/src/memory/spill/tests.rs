@@ -11,11 +11,12 @@ use crate::memory::ledger::{Bytes, DeviceBuffer, Ledger, Limits};
 use crate::memory::pool::DevicePool;
 use crate::memory::semaphore::Permits;
 use crate::memory::sizing::PoolSize;
-use crate::memory::upstream::Stream;
+use crate::memory::upstream::{Stream, Upstream};
 
 /// A device whose memory is beside the addresses that it hands out.
 pub(crate) struct Device {
     pub(crate) pool: Arc<DevicePool>,
+    driver: Arc<Double>,
 }
 
 /// A buffer of it, with what is in it.
@@ -33,7 +34,13 @@ impl Device {
             maximum: bytes,
             warnings: Vec::new(),
         };
-        Self { pool: DevicePool::new(&size, &Arc::new(Double::new(bytes)), None).unwrap() }
+        let driver = Arc::new(Double::new(bytes));
+        Self { pool: DevicePool::new(&size, &driver, None).unwrap(), driver }
+    }
+
+    /// The same device.
+    pub(crate) fn share(&self) -> Self {
+        Self { pool: Arc::clone(&self.pool), driver: Arc::clone(&self.driver) }
     }
 
     pub(crate) fn buffer(&self, task: &Task, content: Vec<u8>) -> Result<Buffer, MemoryError> {
@@ -44,6 +51,7 @@ impl Device {
 
 impl Mover for Device {
     type Buffer = Buffer;
+    type Stream = Stream;
 
     fn reserved(&self, buffer: &Buffer) -> u64 {
         buffer.memory.reserved()
@@ -56,6 +64,26 @@ impl Mover for Device {
     fn upload(&self, task: &Task, bytes: &[u8]) -> Result<Buffer, MemoryError> {
         self.buffer(task, bytes.to_vec())
     }
+
+    fn begin_use(&self, buffers: &[Buffer], stream: &Stream) -> Result<(), MemoryError> {
+        buffers.iter().try_for_each(|buffer| self.order(buffer.memory.stream(), *stream))
+    }
+
+    fn end_use(&self, buffers: &[Buffer], stream: &Stream) -> Result<(), MemoryError> {
+        buffers.iter().try_for_each(|buffer| self.order(*stream, buffer.memory.stream()))
+    }
+}
+
+impl Device {
+    fn order(&self, before: Stream, after: Stream) -> Result<(), MemoryError> {
+        let event = self.driver.record(before)?;
+        Ok(self.driver.wait(after, &event)?)
+    }
+}
+
+/// The stream of a task.
+pub(crate) fn stream() -> Arc<Stream> {
+    Arc::new(Stream(2))
 }
 
 const KIB: u64 = 1024;
@@ -121,7 +149,7 @@ fn the_lowest_priority_goes_first_and_down_to_disk() {
     assert_eq!(next(7, 70), [host, disk, disk, device, host, disk, device]);
 
     for (batch, fill) in batches.iter().zip(1_u8..) {
-        assert_eq!(batch.get(&task).unwrap()[0].content, vec![fill; 4096]);
+        assert_eq!(batch.get(&task, &stream()).unwrap()[0].content, vec![fill; 4096]);
         assert_eq!(batch.tier(), device);
     }
     let statistics = bench.store.statistics();
@@ -143,7 +171,7 @@ fn what_is_held_stays() {
     let task = query.task(0);
     let low = bench.batch(&task, 1, 1).unwrap();
     let high = bench.batch(&task, 2, 2).unwrap();
-    let held = low.get(&task).unwrap();
+    let held = low.get(&task, &stream()).unwrap();
     let third = bench.batch(&task, 3, 3).unwrap();
     assert_eq!(held[0].content[0], 1);
     assert_eq!(tiers(&[high]), [Tier::Host]);
@@ -159,8 +187,8 @@ fn several_tasks_hold_a_batch_at_one_time() {
     let batch = bench.batch(&task, 1, 1).unwrap();
     drop(task.reserve(Kind::Device, 8 * KIB, "x").unwrap());
     assert_eq!(batch.tier(), Tier::Host);
-    let one = batch.get(&task).unwrap();
-    let two = batch.get(&other).unwrap();
+    let one = batch.get(&task, &stream()).unwrap();
+    let two = batch.get(&other, &stream()).unwrap();
     assert_eq!(one[0].content, two[0].content);
 }
 
@@ -196,9 +224,9 @@ fn a_full_disk_leaves_batches_where_they_are() {
     assert!(matches!(failure, MemoryError::SpillLimit { .. }), "{failure}");
     assert!(bench.store.statistics().failures > 0);
     // What is on disk can't come up while nothing can go down, and is not lost.
-    assert!(batches[0].get(&task).is_err());
+    assert!(batches[0].get(&task, &stream()).is_err());
     batches.pop();
-    assert_eq!(batches[0].get(&task).unwrap()[0].content[0], 1);
+    assert_eq!(batches[0].get(&task, &stream()).unwrap()[0].content[0], 1);
 }
 
 #[test]
@@ -215,10 +243,10 @@ fn a_damaged_file_fails_its_query_and_no_other() {
             std::fs::write(&path, bytes).unwrap();
         }
     }
-    let error = batches[0].get(&task).err().unwrap();
+    let error = batches[0].get(&task, &stream()).err().unwrap();
     assert_eq!(error.recovery(), Recovery::Fail);
     assert!(matches!(error, MemoryError::SpillDamaged { .. }), "{error}");
-    assert_eq!(batches[1].get(&task).unwrap()[0].content[0], 2);
+    assert_eq!(batches[1].get(&task, &stream()).unwrap()[0].content[0], 2);
 }
 
 #[test]
@@ -242,7 +270,7 @@ fn threads_get_back_what_they_kept() {
                     let at = usize::from(round) * 7 % batches.len();
                     let (fill, batch) = &batches[at];
                     loop {
-                        match batch.get(&task) {
+                        match batch.get(&task, &stream()) {
                             Ok(held) => break assert_eq!(held[0].content, vec![*fill; 4096]),
                             Err(error) => assert_ne!(error.recovery(), Recovery::Fail, "{error}"),
                         }
