@@ -24,12 +24,17 @@
 //! - [`process`]: start, the talk with the agent, the end.
 //! - [`privileges`]: becoming the user that is served.
 //! - [`engine`]: sessions, statements, queries, memory.
+//! - [`operators`]: those that run on the GPU; [`batch`]: what they work on; [`gpu`]: its memory and
+//!   turns.
 //! - [`flight`]: the protocol.
 //! - [`ExecutorError`]: what can go wrong.
 
+pub mod batch;
 pub mod engine;
 mod error;
 pub mod flight;
+pub mod gpu;
+pub mod operators;
 pub mod privileges;
 pub mod process;
 

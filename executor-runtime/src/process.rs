@@ -116,6 +116,14 @@ fn prepare(start: &Start) -> Result<(Arc<Engine>, Threads)> {
     Ok((Arc::new(engine), threads))
 }
 
+/// Waits until the GPU fails for good, if there is one.
+async fn gpu_failure(engine: &Engine) -> String {
+    match engine.gpu() {
+        Ok(gpu) => gpu.failed().await,
+        Err(_) => std::future::pending().await,
+    }
+}
+
 /// The talk with the agent.
 struct Control {
     engine: Arc<Engine>,
@@ -128,6 +136,7 @@ struct Control {
 impl Control {
     async fn follow(mut self, from_agent: &mut Receiver, threads: &Threads) -> Result<()> {
         let (overdue, mut late) = mpsc::channel(1);
+        let mut gpu_failed = false;
         while !(self.draining && self.connections.is_empty()) {
             tokio::select! {
                 message = from_agent.receive() => match message? {
@@ -137,9 +146,31 @@ impl Control {
                 },
                 Some(ended) = self.connections.join_next_with_id() => self.ended(ended).await?,
                 Some(()) = late.recv() => return Ok(()),
+                reason = gpu_failure(&self.engine), if !gpu_failed => {
+                    gpu_failed = true;
+                    self.end_without_gpu(reason, &overdue).await?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// No call of the driver works any more: the clients are told, and another executor may try.
+    async fn end_without_gpu(&mut self, reason: String, overdue: &mpsc::Sender<()>) -> Result<()> {
+        self.agent.send(&FromExecutor::GpuFailed { reason: reason.clone() }, None).await?;
+        self.drain(format!("its GPU failed: {reason}"), Duration::ZERO, overdue);
+        Ok(())
+    }
+
+    fn drain(&mut self, reason: String, patience: Duration, overdue: &mpsc::Sender<()>) {
+        info!(reason, "draining");
+        self.draining = true;
+        let (engine, overdue) = (Arc::clone(&self.engine), overdue.clone());
+        tokio::spawn(async move {
+            engine.queries().drain(&reason, patience).await;
+            tokio::time::sleep(LAST_WORDS).await;
+            let _ = overdue.send(()).await;
+        });
     }
 
     async fn handle(
@@ -176,14 +207,7 @@ impl Control {
                 self.agent.send(&FromExecutor::Report { token, report }, None).await?;
             }
             ToExecutor::Drain { reason, deadline_ms } => {
-                info!(reason, "draining");
-                self.draining = true;
-                let (engine, overdue) = (Arc::clone(&self.engine), overdue.clone());
-                tokio::spawn(async move {
-                    engine.queries().drain(&reason, Duration::from_millis(deadline_ms)).await;
-                    tokio::time::sleep(LAST_WORDS).await;
-                    let _ = overdue.send(()).await;
-                });
+                self.drain(reason, Duration::from_millis(deadline_ms), overdue);
             }
         }
         Ok(())

@@ -36,12 +36,18 @@ use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tracing::warn;
 
 use self::pool::QueryPool;
 use self::queries::Queries;
 use self::session::Session;
 use self::traffic::Traffic;
 use crate::error::Result;
+use crate::gpu::memory::Host;
+use crate::gpu::{Gpu, GpuAttachment};
+
+/// The device of an executor that has no GPU.
+const CPU: &str = "cpu";
 
 /// Consumers that an out-of-memory error names.
 const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(5).unwrap();
@@ -63,6 +69,16 @@ pub struct Engine {
     threads: Handle,
     planning: Arc<Semaphore>,
     attachments: Mutex<BTreeMap<u64, Arc<Traffic>>>,
+    gpu: Result<Arc<Gpu>, NoGpu>,
+}
+
+/// Why an executor has no GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoGpu {
+    /// It is to compute on the CPU.
+    Cpu,
+    /// There is one, and it can't be used, for that reason.
+    Unusable(String),
 }
 
 impl Engine {
@@ -86,6 +102,7 @@ impl Engine {
             .with_runtime_env(Arc::clone(&runtime))
             .with_default_features()
             .build();
+        let gpu = open_gpu(start, &settings, memory_limit, threads);
         Ok(Self {
             runtime,
             template,
@@ -98,7 +115,13 @@ impl Engine {
             threads: handle,
             planning: Arc::new(Semaphore::new(threads * PLANNINGS_PER_THREAD)),
             attachments: Mutex::default(),
+            gpu,
         })
+    }
+
+    /// The executor's GPU, or why it has none.
+    pub fn gpu(&self) -> Result<&Arc<Gpu>, &NoGpu> {
+        self.gpu.as_ref()
     }
 
     /// Bytes that queries may reserve together.
@@ -145,7 +168,13 @@ impl Engine {
     pub fn open_session(self: &Arc<Self>, attach: Attach) -> Session {
         let traffic = Arc::new(Traffic::new(attach.attachment));
         self.attachments.lock().unwrap().insert(attach.attachment, Arc::clone(&traffic));
-        Session::new(Arc::clone(self), &self.template, attach, traffic)
+        let gpu = self.gpu().ok().map(|gpu| {
+            GpuAttachment::new(
+                gpu,
+                format!("attachment {} (pid {})", attach.attachment, attach.pid),
+            )
+        });
+        Session::new(Arc::clone(self), &self.template, attach, traffic, gpu)
     }
 
     /// Forgets a connection that has ended.
@@ -157,7 +186,12 @@ impl Engine {
     pub fn report(&self) -> Report {
         let attachments: Vec<AttachmentReport> =
             self.attachments.lock().unwrap().values().map(|traffic| traffic.report()).collect();
-        Report { memory: self.memory(), attachments, queries: self.queries.report(), gpu: None }
+        Report {
+            memory: self.memory(),
+            attachments,
+            queries: self.queries.report(),
+            gpu: self.gpu().ok().map(|gpu| gpu.report()),
+        }
     }
 
     fn memory(&self) -> MemoryReport {
@@ -168,6 +202,25 @@ impl Engine {
             spill_limit: self.spill_limit,
         }
     }
+}
+
+/// Opens the executor's GPU. One that can't be used is no reason to serve nobody: queries run on the
+/// CPU then, and say why.
+fn open_gpu(
+    start: &Start,
+    settings: &Settings,
+    engine: u64,
+    threads: usize,
+) -> Result<Arc<Gpu>, NoGpu> {
+    if start.device == CPU {
+        return Err(NoGpu::Cpu);
+    }
+    let available = memory::total();
+    let host = Host { available, engine, devices: 1, tasks: threads as u64, holders: Vec::new() };
+    Gpu::open(&start.device, settings, &host, &start.spill_dir).map_err(|error| {
+        warn!("the GPU can't be used: {error}");
+        NoGpu::Unusable(error.to_string())
+    })
 }
 
 /// Where to spill. To DataFusion a limit of 0 is none; here it means that nothing may be spilled.

@@ -25,6 +25,7 @@ use super::failure;
 use super::result::ResultSchema;
 use super::traffic::Traffic;
 use crate::error::{ExecutorError, Result};
+use crate::gpu::GpuQuery;
 
 /// Batches that wait for the network.
 const BATCHES_AHEAD: usize = 2;
@@ -187,6 +188,7 @@ impl Query {
         sender: mpsc::Sender<Result<RecordBatch>>,
     ) -> Result<()> {
         let _running = engine.queries().enter(self)?;
+        let _account = context.session_config().get_extension::<GpuQuery>().map(CancelOnDrop);
         let plan = self.plan.get_or_init(|| plan);
         let mut batches = execute_stream(Arc::clone(plan), context)?;
         loop {
@@ -214,6 +216,15 @@ impl Query {
         let mut outcome = self.outcome.subscribe();
         let ended = outcome.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
         ended.unwrap_or_else(|| Outcome::Cancelled("nobody waits for it".into()))
+    }
+}
+
+/// Ends a query's waiting for the GPU together with the query.
+struct CancelOnDrop(Arc<GpuQuery>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
     }
 }
 

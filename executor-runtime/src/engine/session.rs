@@ -13,6 +13,7 @@ use datafusion::catalog::{
 };
 use datafusion::common::ParamValues;
 use datafusion::common::config::ConfigNonZeroUsize;
+use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
@@ -25,6 +26,7 @@ use super::statement::Statement;
 use super::traffic::Traffic;
 use super::{Engine, partitions, syntax};
 use crate::error::{ExecutorError, Result};
+use crate::gpu::GpuAttachment;
 
 /// A connection's session. Clones are the same session.
 #[derive(Clone)]
@@ -35,6 +37,7 @@ struct Inner {
     context: SessionContext,
     attach: Attach,
     traffic: Arc<Traffic>,
+    gpu: Option<GpuAttachment>,
     settings: Mutex<Settings>,
     /// What was planned and not yet fetched, by number, so the oldest comes first.
     planned: Mutex<BTreeMap<u64, Planned>>,
@@ -98,6 +101,7 @@ impl Session {
         template: &SessionState,
         attach: Attach,
         traffic: Arc<Traffic>,
+        gpu: Option<GpuAttachment>,
     ) -> Self {
         let paths = PathTables::new(attach.cwd.clone());
         let catalogs = DynamicFileCatalog::new(own_catalogs(template), Arc::new(paths.clone()));
@@ -113,6 +117,7 @@ impl Session {
             context,
             attach,
             traffic,
+            gpu,
             settings,
             planned: Mutex::default(),
             prepared: Mutex::default(),
@@ -195,12 +200,21 @@ impl Session {
         match work {
             Work::Plan(plan) => {
                 let engine = Arc::clone(&self.0.engine);
-                let context = self.0.context.task_ctx();
+                let context = self.task_context(query.id());
                 let batches = query.start(engine, plan, context, schema.clone());
                 Ok((schema, Some(batches)))
             }
             Work::Command(_) | Work::Done => Ok((schema, None)),
         }
+    }
+
+    /// What a query's operators find around them, its account of the GPU included.
+    fn task_context(&self, query: &str) -> Arc<TaskContext> {
+        let Some(gpu) = &self.0.gpu else { return self.0.context.task_ctx() };
+        let context = TaskContext::from(&*self.0.context.state_ref().read());
+        let account = Arc::new(gpu.query(query));
+        let config = context.session_config().clone().with_extension(account);
+        Arc::new(context.with_session_config(config))
     }
 
     async fn command(&self, statement: Statement) -> Result<()> {

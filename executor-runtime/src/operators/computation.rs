@@ -37,7 +37,23 @@ pub enum Output {
     },
 }
 
+impl Output {
+    /// The column of the input that it is, if it is one.
+    pub fn input(&self) -> Option<usize> {
+        match self {
+            Self::Input(place) => Some(*place),
+            Self::Computed { .. } => None,
+        }
+    }
+}
+
 impl Computation {
+    /// The columns of the input that it needs, by their places; some more than once.
+    pub fn reads(&self) -> impl Iterator<Item = usize> {
+        let programs = self.passes.iter().flat_map(|pass| pass.columns.iter().copied());
+        programs.chain(self.outputs.iter().filter_map(Output::input))
+    }
+
     /// The columns as they are.
     pub fn of_inputs(columns: impl IntoIterator<Item = usize>) -> Self {
         Self { passes: Vec::new(), outputs: columns.into_iter().map(Output::Input).collect() }

@@ -76,6 +76,11 @@ impl Context {
         self.idle_streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Loads all kernels, which otherwise happens when one is first launched.
+    pub fn load(&self) -> Result<(), DeviceError> {
+        MODULES.iter().try_for_each(|module| self.function(module.entries[0]).map(drop))
+    }
+
     /// The kernel, of the module that has it.
     pub(super) fn function(&self, name: &'static str) -> Result<sys::CUfunction, DeviceError> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);

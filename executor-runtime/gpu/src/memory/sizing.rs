@@ -147,7 +147,7 @@ impl fmt::Display for PoolSize {
 }
 
 /// Bytes, shown in MiB.
-pub(crate) struct Mib(pub(crate) u64);
+pub struct Mib(pub u64);
 
 impl fmt::Display for Mib {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,0 +1,116 @@
+//! A region's work: its task, its stream, its turn on the GPU.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use creel_gpu::device::{Copier, Region, Stream};
+use creel_gpu::memory::ledger::{DeviceBuffer, Task};
+use creel_gpu::memory::semaphore::Permit;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::error::Result;
+use datafusion::physical_plan::metrics::Time;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::Sender;
+
+use super::{Gpu, GpuError};
+
+/// What a region's operators have at hand, on the region's thread.
+pub struct Work<'a> {
+    gpu: &'a Gpu,
+    task: &'a Task,
+    copier: Copier,
+    threads: Handle,
+    /// Closed when nobody waits for the region's batches any more.
+    wanted: Sender<Result<RecordBatch>>,
+    permit: Option<Permit<'a>>,
+    waited: Time,
+    unspilled: Cell<u64>,
+}
+
+impl<'a> Work<'a> {
+    /// A region's work, of the query whose task that is, on the copier's stream. `waited` counts the
+    /// time that it waits for its turn, and `wanted` is where its batches go.
+    pub fn new(
+        gpu: &'a Gpu,
+        task: &'a Task,
+        copier: Copier,
+        threads: Handle,
+        wanted: Sender<Result<RecordBatch>>,
+        waited: Time,
+    ) -> Self {
+        Self { gpu, task, copier, threads, wanted, permit: None, waited, unspilled: Cell::new(0) }
+    }
+
+    /// The GPU.
+    pub fn gpu(&self) -> &'a Gpu {
+        self.gpu
+    }
+
+    /// Who asks for memory.
+    pub fn task(&self) -> &'a Task {
+        self.task
+    }
+
+    /// Where everything of the region happens, in order.
+    pub fn stream(&self) -> &Arc<Stream> {
+        self.copier.stream()
+    }
+
+    /// Waits for the region's turn on the GPU.
+    pub fn begin(&mut self) -> Result<(), GpuError> {
+        if self.permit.is_none() {
+            let _waited = self.waited.timer();
+            self.permit = Some(self.task.acquire()?);
+        }
+        Ok(())
+    }
+
+    /// Waits for something that isn't the GPU, and lets others have their turn meanwhile.
+    pub fn wait_for<T>(&mut self, something: impl Future<Output = T>) -> Result<T, GpuError> {
+        self.permit = None;
+        let (threads, wanted) = (&self.threads, &self.wanted);
+        self.task.idle(|| {
+            threads.block_on(async {
+                tokio::select! {
+                    biased;
+                    () = wanted.closed() => Err(GpuError::Unwanted),
+                    result = something => Ok(result),
+                }
+            })
+        })
+    }
+
+    /// Hands a batch out; waits while the reader has enough.
+    pub fn send(&mut self, batch: RecordBatch) -> Result<(), GpuError> {
+        let wanted = self.wanted.clone();
+        let sent = self.wait_for(async move { wanted.send(Ok(batch)).await })?;
+        sent.map_err(|_| GpuError::Unwanted)
+    }
+
+    /// Copies bytes to the device. They aren't needed any more when this returns.
+    pub fn upload(&self, from: &[u8], to: Region) -> Result<(), GpuError> {
+        Ok(self.copier.upload(self.task, [from], to)?)
+    }
+
+    /// Copies bytes from the device, which are there when this returns.
+    pub fn download(&self, from: Region, to: &mut [u8]) -> Result<(), GpuError> {
+        Ok(self.copier.download(self.task, from, to)?)
+    }
+
+    /// Bytes so far that had left the device and were brought back.
+    pub fn unspilled(&self) -> u64 {
+        self.unspilled.get()
+    }
+
+    /// Counts bytes that had left the device and were brought back.
+    pub fn count_unspilled(&self, bytes: u64) {
+        self.unspilled.set(self.unspilled.get() + bytes);
+    }
+
+    /// Device memory for the region's stream.
+    #[track_caller]
+    pub fn allocate(&self, bytes: u64, purpose: &'static str) -> Result<DeviceBuffer, GpuError> {
+        let (pool, stream) = (self.gpu.pool(), self.stream().id());
+        Ok(self.task.allocate(pool, bytes, stream, purpose)?)
+    }
+}

@@ -1,0 +1,84 @@
+//! What EXPLAIN ANALYZE says of an operator on the GPU.
+
+use creel_gpu::device::Event;
+use creel_gpu::memory::retry::Attempts;
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, Time,
+};
+
+use crate::batch::Batch;
+use crate::gpu::{GpuError, Work};
+
+/// An operator's counters, in one partition.
+pub struct GpuMetrics {
+    baseline: BaselineMetrics,
+    kernel_time: Time,
+    unspilled: Count,
+    retries: Count,
+    splits: Count,
+    attempts: Attempts,
+    /// The last step's start and end, whose time is not known yet.
+    pending: Option<(Event, Event)>,
+}
+
+impl GpuMetrics {
+    /// Counters of a partition.
+    pub fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let count = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
+        Self {
+            baseline: BaselineMetrics::new(metrics, partition),
+            kernel_time: MetricBuilder::new(metrics).subset_time("kernel_time", partition),
+            unspilled: count("unspilled_bytes"),
+            retries: count("retries"),
+            splits: count("splits"),
+            attempts: Attempts::default(),
+            pending: None,
+        }
+    }
+
+    /// Where retry blocks count.
+    pub fn attempts(&self) -> &Attempts {
+        &self.attempts
+    }
+
+    /// Takes a step, and measures its time on the device by events in the region's stream, and on the
+    /// host.
+    pub fn step<T>(
+        &mut self,
+        work: &Work<'_>,
+        step: impl FnOnce(&Self) -> Result<T, GpuError>,
+    ) -> Result<T, GpuError> {
+        self.settle()?;
+        let elapsed = self.baseline.elapsed_compute().clone();
+        let _elapsed = elapsed.timer();
+        let start = Event::record(work.stream(), true)?;
+        let before = work.unspilled();
+        let result = step(self);
+        self.unspilled.add((work.unspilled() - before) as usize);
+        self.count_attempts();
+        let result = result?;
+        self.pending = Some((start, Event::record(work.stream(), true)?));
+        Ok(result)
+    }
+
+    /// Counts batches that are handed on.
+    pub fn output<'a>(&self, batches: impl IntoIterator<Item = &'a Batch>) {
+        let rows = batches.into_iter().map(|batch| batch.rows() as usize).sum();
+        self.baseline.record_output(rows);
+    }
+
+    /// Counts the last step's time, which is known once the device is past its end.
+    pub fn settle(&mut self) -> Result<(), GpuError> {
+        if let Some((start, end)) = self.pending.take() {
+            end.wait()?;
+            self.kernel_time.add_duration(end.since(&start)?);
+        }
+        Ok(())
+    }
+
+    fn count_attempts(&self) {
+        let (retries, splits) = (self.attempts.retries(), self.attempts.splits());
+        self.retries.add(retries as usize - self.retries.value());
+        self.splits.add(splits as usize - self.splits.value());
+    }
+}
