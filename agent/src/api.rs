@@ -98,6 +98,9 @@ pub struct Gpu {
     pub name: Option<String>,
     /// Device memory.
     pub memory: GpuMemory,
+    /// What the executor on it has of that; `null`: there is none.
+    #[serde(default)]
+    pub pool: Option<Pool>,
     /// Driver version.
     pub driver: Option<String>,
     /// CUDA version of the driver, as `13.0`.
@@ -119,6 +122,22 @@ pub struct GpuMemory {
     pub used: Option<u64>,
     /// Free.
     pub free: Option<u64>,
+}
+
+/// Device memory that an executor has for its queries, in bytes. Of several executors on one
+/// device, all that they have together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pool {
+    /// `ARENA`, `DEFAULT`, `ASYNC` or `NONE`.
+    pub kind: String,
+    /// What it may take; `null`: the device alone limits it.
+    pub limit: Option<u64>,
+    /// What is in use.
+    pub live: u64,
+    /// The most that was in use at one time.
+    pub peak: u64,
+    /// What it took of the driver.
+    pub taken: u64,
 }
 
 /// Multi-Instance GPU.
@@ -143,6 +162,9 @@ pub struct MigSlice {
     pub profile: Option<String>,
     /// Bytes of device memory.
     pub memory_total: Option<u64>,
+    /// What the executor on it has of that; `null`: there is none.
+    #[serde(default)]
+    pub pool: Option<Pool>,
     /// The lease that holds it.
     #[serde(default)]
     pub lease: Option<String>,
@@ -178,6 +200,9 @@ pub struct Executor {
     pub last_error: Option<String>,
     /// Memory and spill; `null` while it runs not.
     pub memory: Option<creel_wire::MemoryReport>,
+    /// Its GPU; `null` on the CPU, and while it runs not.
+    #[serde(default)]
+    pub gpu: Option<creel_wire::GpuReport>,
 }
 
 /// What an executor does.

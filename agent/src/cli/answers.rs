@@ -1,6 +1,7 @@
 //! The answers of the control API as tables.
 
 use comfy_table::Table;
+use creel_wire::{AccountReport, GpuReport};
 use serde::de::DeserializeOwned;
 
 use super::human::{bytes, count, one_line, or_unknown, seconds, since, table, user};
@@ -19,6 +20,11 @@ pub(crate) trait Answer: DeserializeOwned {
 
     /// The answer for people; `None`, and what to say instead, where there is nothing.
     fn table(&self) -> Result<Table, &'static str>;
+
+    /// What stands in a table of its own below that one.
+    fn more(&self) -> Option<Table> {
+        None
+    }
 }
 
 /// Asks for an answer and prints it: as it came, or as a table.
@@ -27,10 +33,14 @@ pub(crate) async fn show<A: Answer>(client: &Client, json: bool) -> Result<(), E
     if json {
         return stdout::write(&[answer.body.trim_ascii(), b"\n"].concat());
     }
-    match answer.parse::<A>()?.table() {
-        Ok(table) => stdout::table(&table),
-        Err(nothing) => stdout::write(format!("{nothing}\n").as_bytes()),
+    let answer = answer.parse::<A>()?;
+    match answer.table() {
+        Ok(table) => stdout::table(&table)?,
+        Err(nothing) => stdout::write(format!("{nothing}\n").as_bytes())?,
     }
+    let Some(more) = answer.more() else { return Ok(()) };
+    stdout::write(b"\n")?;
+    stdout::table(&more)
 }
 
 /// The rows under their columns, or what to say where there are none.
@@ -88,8 +98,8 @@ impl Answer for api::Gpus {
 
     fn table(&self) -> Result<Table, &'static str> {
         let columns = [
-            "INDEX", "NAME", ">USED", ">MEMORY", "MIG", "HEALTH", "LEASE", "DRIVER", "CUDA",
-            "PCI BUS", "UUID",
+            "INDEX", "NAME", ">USED", ">MEMORY", ">POOL", "MIG", "HEALTH", "LEASE", "DRIVER",
+            "CUDA", "PCI BUS", "UUID",
         ];
         rows(
             &columns,
@@ -100,7 +110,7 @@ impl Answer for api::Gpus {
 }
 
 /// A GPU, and below it its slices.
-fn gpu_rows(gpu: &api::Gpu) -> Vec<[String; 11]> {
+fn gpu_rows(gpu: &api::Gpu) -> Vec<[String; 12]> {
     let unknown = || or_unknown(None::<&str>);
     let mut mig = match (gpu.mig.enabled, gpu.mig.slices.len()) {
         (Some(true), slices) => format!("{slices} slices"),
@@ -119,6 +129,7 @@ fn gpu_rows(gpu: &api::Gpu) -> Vec<[String; 11]> {
         or_unknown(gpu.name.as_ref()),
         or_unknown(gpu.memory.used.map(bytes)),
         or_unknown(gpu.memory.total.map(bytes)),
+        pool(gpu.pool.as_ref()),
         mig,
         health,
         or_unknown(gpu.lease.as_ref()),
@@ -128,15 +139,29 @@ fn gpu_rows(gpu: &api::Gpu) -> Vec<[String; 11]> {
         or_unknown(gpu.uuid.as_ref()),
     ]];
     rows.extend(gpu.mig.slices.iter().map(|slice| {
-        let mut row = [const { String::new() }; 11];
+        let mut row = [const { String::new() }; 12];
         row[0] = format!("{}:{}", gpu.index, slice.index);
         row[1] = format!("  {}", or_unknown(slice.profile.as_ref()));
         row[3] = or_unknown(slice.memory_total.map(bytes));
-        row[6] = or_unknown(slice.lease.as_ref());
-        row[10] = or_unknown(slice.uuid.as_ref());
+        row[4] = pool(slice.pool.as_ref());
+        row[7] = or_unknown(slice.lease.as_ref());
+        row[11] = or_unknown(slice.uuid.as_ref());
         row
     }));
     rows
+}
+
+/// What is in use of a pool.
+fn pool(pool: Option<&api::Pool>) -> String {
+    or_unknown(pool.map(|pool| match pool.limit {
+        Some(limit) => of(pool.live, limit),
+        None => bytes(pool.live),
+    }))
+}
+
+/// Bytes of a limit.
+fn of(used: u64, limit: u64) -> String {
+    format!("{} of {}", bytes(used), bytes(limit))
 }
 
 impl Answer for api::Executors {
@@ -178,6 +203,58 @@ impl Answer for api::Executors {
             "no executor runs; the next connection starts one",
         )
     }
+
+    fn more(&self) -> Option<Table> {
+        let on_gpus = self.executors.iter().filter_map(|executor| {
+            let gpu = executor.gpu.as_ref()?;
+            Some(gpu_lines(&executor.id, gpu))
+        });
+        rows(&["EXECUTOR", "GPU", "HOW IT STANDS"], on_gpus.flatten(), "").ok()
+    }
+}
+
+/// How the GPU of an executor stands: a line for each part of it.
+fn gpu_lines(executor: &str, gpu: &GpuReport) -> [[String; 3]; 4] {
+    let GpuReport { pool, ledger, semaphore, spill } = gpu;
+    let in_use = pool.limit.map_or_else(|| bytes(pool.live), |limit| of(pool.live, limit));
+    let account = |account: &AccountReport| of(account.used, account.limit);
+    let tasks = match semaphore.tasks {
+        0 => semaphore.holding.to_string(),
+        tasks => format!("{} of {tasks}", semaphore.holding),
+    };
+    let line = |executor: &str, part: &str, text| [executor.to_owned(), part.to_owned(), text];
+    [
+        line(
+            executor,
+            "pool",
+            format!("{}: {in_use} in use, {} at the most", pool.kind, bytes(pool.peak)),
+        ),
+        line(
+            "",
+            "ledger",
+            format!(
+                "device {}, pinned {}, host {}; {} waits, {} retries, {} splits",
+                account(&ledger.device),
+                account(&ledger.pinned),
+                account(&ledger.host),
+                count(ledger.waits),
+                count(ledger.retries),
+                count(ledger.splits)
+            ),
+        ),
+        line("", "tasks", format!("{tasks} use it, {} wait", semaphore.waiting)),
+        line(
+            "",
+            "spill",
+            format!(
+                "{} on the host, {} on disk; so far {} to the host, {} to disk",
+                bytes(spill.host),
+                bytes(spill.disk),
+                bytes(spill.to_host),
+                bytes(spill.to_disk)
+            ),
+        ),
+    ]
 }
 
 fn state(state: api::ExecutorState) -> &'static str {
@@ -293,6 +370,7 @@ mod tests {
             pci_bus_id: None,
             name: Some("NVIDIA H200".into()),
             memory: api::GpuMemory { total: Some(141 << 30), used: None, free: None },
+            pool: None,
             driver: Some("570.1".into()),
             cuda: None,
             mig: api::Mig {
@@ -302,6 +380,12 @@ mod tests {
                     uuid: Some("MIG-2".into()),
                     profile: Some("3g.20gb".into()),
                     memory_total: Some(20 << 30),
+                    pool: Some(api::Pool {
+                        kind: "ARENA".into(),
+                        limit: Some(18 << 30),
+                        live: 1 << 30,
+                        ..api::Pool::default()
+                    }),
                     lease: Some("lease-7".into()),
                 }],
                 waiting: None,
@@ -325,7 +409,66 @@ mod tests {
             "{lines:?}"
         );
         let words: Vec<_> = lines[2].split_whitespace().collect();
-        assert_eq!(words, ["0:1", "3g.20gb", "20.0", "GiB", "lease-7", "MIG-2"]);
+        assert_eq!(words[..4], ["0:1", "3g.20gb", "20.0", "GiB"]);
+        assert_eq!(words[4..], ["1.0", "GiB", "of", "18.0", "GiB", "lease-7", "MIG-2"]);
+    }
+
+    #[test]
+    fn executors_on_gpus_have_a_table_of_their_own() {
+        let account = |used, limit| AccountReport { limit, used, peak: used };
+        let gpu = GpuReport {
+            pool: creel_wire::PoolReport {
+                kind: "ARENA".into(),
+                limit: Some(20 << 30),
+                live: 1 << 30,
+                peak: 3 << 30,
+                ..Default::default()
+            },
+            ledger: creel_wire::LedgerReport {
+                device: account(1 << 30, 20 << 30),
+                pinned: account(0, 8 << 30),
+                host: account(512, 4 << 30),
+                waits: 1234,
+                retries: 2,
+                splits: 1,
+                ..Default::default()
+            },
+            semaphore: creel_wire::SemaphoreReport { tasks: 2, holding: 1, waiting: 3 },
+            spill: creel_wire::SpillReport { host: 2048, to_host: 4096, ..Default::default() },
+        };
+        let on = |device: &str, gpu| api::Executor {
+            id: format!("{device}-7"),
+            device: device.into(),
+            uid: 7,
+            pid: Some(1),
+            state: api::ExecutorState::Running,
+            since: 0,
+            restarts: 0,
+            last_error: None,
+            memory: None,
+            gpu,
+        };
+        let executors = |executors| api::Executors { schema: 1, executors };
+        assert!(executors(vec![on("cpu", None)]).more().is_none());
+        let both = executors(vec![on("cpu", None), on("GPU-1", Some(gpu.clone()))]);
+        assert_eq!(lines(&both).len(), 3);
+        let more = both.more().unwrap();
+        let more: Vec<_> = more.lines().map(|line| line.trim_end().to_owned()).collect();
+        assert_eq!(
+            more[1..],
+            [
+                "GPU-1-7   pool    ARENA: 1.0 GiB of 20.0 GiB in use, 3.0 GiB at the most",
+                "          ledger  device 1.0 GiB of 20.0 GiB, pinned 0 B of 8.0 GiB, \
+                 host 512 B of 4.0 GiB; 1 234 waits, 2 retries, 1 splits",
+                "          tasks   1 of 2 use it, 3 wait",
+                "          spill   2.0 KiB on the host, 0 B on disk; so far 4.0 KiB to the host, \
+                 0 B to disk",
+            ]
+        );
+        let mut automatic = gpu;
+        (automatic.semaphore.tasks, automatic.pool.limit) = (0, None);
+        let more = executors(vec![on("GPU-1", Some(automatic))]).more().unwrap().to_string();
+        assert!(more.contains("ARENA: 1.0 GiB in use") && more.contains(" 1 use it"), "{more}");
     }
 
     #[test]

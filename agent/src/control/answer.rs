@@ -107,14 +107,17 @@ impl Control {
     }
 
     async fn gpus(&self) -> Result<api::Gpus, Refused> {
-        let gpus = self.gpus.fresh().await;
+        let (gpus, pools) = tokio::join!(self.gpus.fresh(), self.executors.pools());
         let mut gpus =
             gpus.map_err(|error| Refused(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
         let lease_on = |uuid: Option<&String>| Some(self.leases.on(uuid?)?.id());
+        let pool_on = |uuid: Option<&String>| pools.get(uuid?).cloned();
         for gpu in &mut gpus {
             gpu.lease = lease_on(gpu.uuid.as_ref());
+            gpu.pool = pool_on(gpu.uuid.as_ref());
             for slice in &mut gpu.mig.slices {
                 slice.lease = lease_on(slice.uuid.as_ref());
+                slice.pool = pool_on(slice.uuid.as_ref());
             }
         }
         Ok(api::Gpus { schema: SCHEMA, gpus })

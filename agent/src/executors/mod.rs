@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use creel_settings::Settings;
-use creel_wire::Report;
+use creel_wire::{PoolReport, Report};
 use futures::future::join_all;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -216,6 +216,25 @@ impl Executors {
         join_all(listed).await.into_iter().flatten().collect()
     }
 
+    /// What executors have of each device, by UUID. One that doesn't answer is left out.
+    pub async fn pools(&self) -> BTreeMap<String, api::Pool> {
+        let on_gpus: Vec<_> = {
+            let by_id = self.by_id();
+            let on_gpus = by_id.values().filter_map(|handle| match &handle.device {
+                Device::Gpu(uuid) if lock(&handle.record).answers() => {
+                    Some((uuid.clone(), handle.commands.clone()))
+                }
+                _ => None,
+            });
+            on_gpus.collect()
+        };
+        let asked = on_gpus.into_iter().map(|(uuid, commands)| async move {
+            let report = ask(&commands, Command::Report).await?;
+            Some((uuid, report.gpu?.pool))
+        });
+        together(join_all(asked).await.into_iter().flatten())
+    }
+
     /// Tells a query to end; the answer is whether its executor had it.
     pub async fn cancel(&self, executor: &str, query: &str, reason: &str) -> bool {
         let commands = self.by_id().get(executor).map(|handle| handle.commands.clone());
@@ -260,9 +279,9 @@ fn listed(
     report: Option<Report>,
 ) -> Option<Listed> {
     let state = record.state(Instant::now())?;
-    let (memory, connections, queries) = match report {
-        Some(report) => (Some(report.memory), report.attachments, report.queries),
-        None => (None, Vec::new(), Vec::new()),
+    let (memory, gpu, connections, queries) = match report {
+        Some(report) => (Some(report.memory), report.gpu, report.attachments, report.queries),
+        None => (None, None, Vec::new(), Vec::new()),
     };
     let executor = api::Executor {
         id: id.to_owned(),
@@ -274,6 +293,7 @@ fn listed(
         restarts: record.restarts,
         last_error: record.last_error.clone(),
         memory,
+        gpu,
     };
     let attachments = record.attachments.iter().map(|(number, attachment)| {
         let said = connections.iter().find(|said| said.attachment == *number);
@@ -293,10 +313,51 @@ fn listed(
     Some(Listed { executor, attachments: attachments.collect(), queries: queries.collect() })
 }
 
+/// The pools on each device together: users who borrow one have an executor each.
+fn together(pools: impl IntoIterator<Item = (String, PoolReport)>) -> BTreeMap<String, api::Pool> {
+    let mut by_device = BTreeMap::<String, api::Pool>::new();
+    for (uuid, PoolReport { kind, limit, live, peak, taken, .. }) in pools {
+        let pool = api::Pool { kind, limit, live, peak, taken };
+        by_device
+            .entry(uuid)
+            .and_modify(|sum| {
+                sum.limit = sum.limit.zip(pool.limit).map(|(one, other)| one + other);
+                sum.live += pool.live;
+                sum.peak += pool.peak;
+                sum.taken += pool.taken;
+            })
+            .or_insert(pool);
+    }
+    by_device
+}
+
 /// Refuses a connection that the runtime no longer watches.
 fn refuse(refusals: &Refusals, stream: UnixStream, uid: u32, code: Code, reason: String) {
     match tokio::net::UnixStream::from_std(stream) {
         Ok(stream) => refusals.answer(stream, uid, code, reason),
         Err(error) => error!("a connection could not be refused: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_on_one_device_are_counted_together() {
+        let pool = |live, limit| PoolReport {
+            kind: "ARENA".to_owned(),
+            limit,
+            live,
+            peak: live + 1,
+            taken: live + 2,
+            ..PoolReport::default()
+        };
+        let pools =
+            [("GPU-0", Some(50)), ("GPU-1", Some(60)), ("GPU-0", Some(70)), ("GPU-1", None)];
+        let pools = together(pools.map(|(uuid, limit)| (uuid.to_owned(), pool(10, limit))));
+        let of =
+            |limit| api::Pool { kind: "ARENA".to_owned(), limit, live: 20, peak: 22, taken: 24 };
+        assert_eq!(pools.into_values().collect::<Vec<_>>(), [of(Some(120)), of(None)]);
     }
 }

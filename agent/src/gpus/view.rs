@@ -22,6 +22,7 @@ pub(super) fn gpus(inventory: &Inventory, faults: &Faults, stale: Option<&str>) 
             used: gpu.memory.used,
             free: gpu.memory.free,
         },
+        pool: None,
         driver: driver.and_then(|driver| driver.version.clone()),
         cuda: driver.and_then(|driver| driver.cuda.clone()),
         mig: api::Mig {
@@ -71,6 +72,7 @@ fn slice(slice: &Slice) -> api::MigSlice {
         uuid: slice.uuid.clone(),
         profile: slice.profile.clone(),
         memory_total: slice.memory.total,
+        pool: None,
         lease: None,
     }
 }

@@ -31,9 +31,25 @@ def send(message):
     agent.sendall(struct.pack("<I", len(text)) + text)
 
 
+def gpu():
+    account = {"limit": 900, "used": 30, "peak": 40}
+    return {
+        "pool": {
+            **{"kind": "ARENA", "limit": 1000, "taken": 700, "live": 20, "peak": 50},
+            **{"largest_free": 600, "allocations": 9, "failures": 0},
+        },
+        "ledger": {
+            **{"device": account, "pinned": account, "host": account, "waiting": 0},
+            **{"waits": 1, "retries": 2, "splits": 3, "refusals": 0},
+        },
+        "semaphore": {"tasks": 2, "holding": 1, "waiting": 0},
+        "spill": dict.fromkeys(["batches", "host", "disk", "to_host", "to_disk", "failures"], 0),
+    }
+
+
 class Executor:
     def __init__(self):
-        self.attachments, self.queries = {}, {}
+        self.device, self.attachments, self.queries = "cpu", {}, {}
         self.buffer, self.descriptors = b"", []
         self.selector = selectors.DefaultSelector()
         self.selector.register(agent, selectors.EVENT_READ, None)
@@ -58,6 +74,7 @@ class Executor:
             getattr(self, message.pop("type"))(**message)
 
     def start(self, id, device, spill_dir, settings):
+        self.device = device
         if MODE == "silent":
             return
         if MODE == "broken":
@@ -133,6 +150,8 @@ class Executor:
         ]
         attachments = [self.said(attachment) for attachment in self.attachments]
         report = {"memory": memory, "attachments": attachments, "queries": queries}
+        if self.device != "cpu":
+            report["gpu"] = gpu()
         send({"type": "report", "token": token, "report": report})
 
     def drain(self, reason, deadline_ms):

@@ -279,6 +279,7 @@ mod tests {
             restarts: 0,
             last_error: Some(error.into()),
             memory: None,
+            gpu: None,
         };
         let executors = vec![
             executor(1, Failed, 5, "older"),
