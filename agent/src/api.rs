@@ -165,6 +165,9 @@ pub struct MigSlice {
     /// What the executor on it has of that; `null`: there is none.
     #[serde(default)]
     pub pool: Option<Pool>,
+    /// Whether it is fit for use; beside it, its GPU has to be.
+    #[serde(default)]
+    pub health: Health,
     /// The lease that holds it.
     #[serde(default)]
     pub lease: Option<String>,

@@ -120,10 +120,6 @@ fn gpu_rows(gpu: &api::Gpu) -> Vec<[String; 12]> {
     if let Some(waiting) = &gpu.mig.waiting {
         mig = format!("{mig} ({waiting})");
     }
-    let health = match gpu.health.state {
-        api::HealthState::Healthy => "healthy".to_owned(),
-        api::HealthState::Unhealthy => format!("unhealthy: {}", gpu.health.reasons.join(", ")),
-    };
     let mut rows = vec![[
         gpu.index.to_string(),
         or_unknown(gpu.name.as_ref()),
@@ -131,7 +127,7 @@ fn gpu_rows(gpu: &api::Gpu) -> Vec<[String; 12]> {
         or_unknown(gpu.memory.total.map(bytes)),
         pool(gpu.pool.as_ref()),
         mig,
-        health,
+        health(&gpu.health),
         or_unknown(gpu.lease.as_ref()),
         or_unknown(gpu.driver.as_ref()),
         or_unknown(gpu.cuda.as_ref()),
@@ -144,11 +140,19 @@ fn gpu_rows(gpu: &api::Gpu) -> Vec<[String; 12]> {
         row[1] = format!("  {}", or_unknown(slice.profile.as_ref()));
         row[3] = or_unknown(slice.memory_total.map(bytes));
         row[4] = pool(slice.pool.as_ref());
+        row[6] = health(&slice.health);
         row[7] = or_unknown(slice.lease.as_ref());
         row[11] = or_unknown(slice.uuid.as_ref());
         row
     }));
     rows
+}
+
+fn health(health: &api::Health) -> String {
+    match health.state {
+        api::HealthState::Healthy => "healthy".to_owned(),
+        api::HealthState::Unhealthy => format!("unhealthy: {}", health.reasons.join(", ")),
+    }
 }
 
 /// What is in use of a pool.
@@ -386,6 +390,7 @@ mod tests {
                         live: 1 << 30,
                         ..api::Pool::default()
                     }),
+                    health: api::Health::unhealthy("lost".into()),
                     lease: Some("lease-7".into()),
                 }],
                 waiting: None,
@@ -410,7 +415,8 @@ mod tests {
         );
         let words: Vec<_> = lines[2].split_whitespace().collect();
         assert_eq!(words[..4], ["0:1", "3g.20gb", "20.0", "GiB"]);
-        assert_eq!(words[4..], ["1.0", "GiB", "of", "18.0", "GiB", "lease-7", "MIG-2"]);
+        assert_eq!(words[4..9], ["1.0", "GiB", "of", "18.0", "GiB"]);
+        assert_eq!(words[9..], ["unhealthy:", "lost", "lease-7", "MIG-2"]);
     }
 
     #[test]

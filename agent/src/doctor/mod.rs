@@ -7,6 +7,7 @@
 mod cgroup;
 mod disk;
 mod driver;
+mod gpus;
 mod limits;
 mod mig;
 mod programs;
@@ -129,6 +130,9 @@ pub async fn examine(node: &Node) -> Vec<Finding> {
     findings.extend(run_dir::check(node));
     let sockets = sockets::check(node).await;
     findings.extend(sockets.findings);
+    if sockets.agent.is_some() {
+        findings.extend(gpus::check(node, &driver.gpus).await);
+    }
     findings.extend(limits::check(&node.root, sockets.agent, &settings, has_gpu));
     findings.push(cgroup::check(&node.root, has_gpu));
     findings.push(disk::check(node, &settings));

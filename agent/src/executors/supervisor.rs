@@ -25,6 +25,7 @@ use super::record::{Attachment, Record};
 use crate::api::ExecutorState;
 use crate::connections::Place;
 use crate::error::Error;
+use crate::gpus::Losses;
 use crate::peer::{Ends, Peer};
 use crate::refusal::Refusals;
 
@@ -71,6 +72,8 @@ pub(super) struct Stop {
 enum End {
     /// The agent wanted it, for that reason.
     Asked(String),
+    /// It lost its GPU, for that reason.
+    Lost(String),
     /// It was not to end.
     Unasked,
 }
@@ -81,6 +84,7 @@ pub(super) struct Supervisor {
     pub(super) device: Device,
     pub(super) uid: u32,
     pub(super) settings: watch::Receiver<Arc<Settings>>,
+    pub(super) losses: Losses,
     pub(super) refusals: Refusals,
     pub(super) stop: watch::Receiver<Option<Stop>>,
     pub(super) record: Arc<Mutex<Record>>,
@@ -96,6 +100,10 @@ impl Supervisor {
     /// Supervises until the agent stops.
     pub(super) async fn run(mut self) {
         while let Some(connection) = self.next_connection().await {
+            if let Some(reason) = self.unfit() {
+                self.refuse(connection, Code::Unavailable, reason);
+                continue;
+            }
             let now = Instant::now();
             let until = self.backoff.until(now);
             if let Some(until) = until.filter(|until| *until > now + HOLD) {
@@ -179,8 +187,29 @@ impl Supervisor {
                 self.record().leave();
                 self.say_goodbye(&reason);
             }
+            End::Lost(reason) => self.lost(&reason),
             End::Unasked => self.died(Some(ready.elapsed()), &why),
         }
+    }
+
+    /// Why nobody is to compute on its device now, and what to do.
+    fn unfit(&self) -> Option<String> {
+        let Device::Gpu(uuid) = &self.device else { return None };
+        let reason = self.losses.unfit(uuid)?;
+        Some(format!("{uuid} is unfit for use: {reason}; `creel doctor` says what to do"))
+    }
+
+    /// The executor ended because it lost its GPU. Whether the GPU is to be tried again is for
+    /// [`Losses`] to say, so this is no crash to wait after.
+    fn lost(&self, why: &str) {
+        let why = format!("its GPU failed: {why}");
+        warn!(executor = self.id, "the executor has ended: {why}");
+        {
+            let mut record = self.record();
+            record.enter(ExecutorState::Failed);
+            record.last_error = Some(why.clone());
+        }
+        self.say_goodbye(&format!("executor {} has ended: {why}", self.id));
     }
 
     /// The executor ended unasked, or could not start (it ran not).
@@ -249,6 +278,10 @@ impl Supervisor {
                 }
                 Ok(process)
             }
+            Some(FromExecutor::GpuFailed { reason }) => {
+                self.note_loss(&reason);
+                Err(Error::Failed(format!("its GPU failed: {reason}")))
+            }
             Some(message) => Err(Error::Failed(format!("it said {message:?} before it was ready"))),
             None => Err(Error::Failed(process.end(EXIT).await)),
         }
@@ -258,7 +291,7 @@ impl Supervisor {
     async fn serve(&mut self, mut process: Process) -> (Process, End) {
         let mut asked = Asked::default();
         let mut idle_since = None;
-        let mut ending: Option<(Instant, String)> = None;
+        let mut ending: Option<(Instant, End)> = None;
         loop {
             if ending.is_none() {
                 while let Some(connection) = self.waiting.pop_front() {
@@ -279,9 +312,14 @@ impl Supervisor {
             tokio::select! {
                 message = process.receive() => {
                     let Some(message) = message else {
-                        let end = ending.map_or(End::Unasked, |(_, reason)| End::Asked(reason));
-                        return (process, end);
+                        return (process, ending.map_or(End::Unasked, |(_, end)| end));
                     };
+                    if let FromExecutor::GpuFailed { reason } = message {
+                        self.note_loss(&reason);
+                        self.record().enter(ExecutorState::Draining);
+                        ending.get_or_insert((Instant::now() + LINGER, End::Lost(reason)));
+                        continue;
+                    }
                     self.heard(&process, message, &mut asked);
                 }
                 Some(command) = self.commands.recv() => match command {
@@ -300,9 +338,9 @@ impl Supervisor {
                     ending = Some(self.drain(&process, stop.reason, stop.patience));
                 }
                 () = until(deadline) => {
-                    if let Some((_, reason)) = ending {
+                    if let Some((_, end)) = ending {
                         process.kill();
-                        return (process, End::Asked(reason));
+                        return (process, end);
                     }
                     ending = Some(self.drain(&process, "it was idle".to_owned(), Duration::ZERO));
                 }
@@ -311,11 +349,18 @@ impl Supervisor {
     }
 
     /// Tells the executor to end, and when it is to be killed.
-    fn drain(&self, process: &Process, reason: String, patience: Duration) -> (Instant, String) {
+    fn drain(&self, process: &Process, reason: String, patience: Duration) -> (Instant, End) {
         self.record().enter(ExecutorState::Draining);
         let deadline_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
         process.send(ToExecutor::Drain { reason: reason.clone(), deadline_ms });
-        (Instant::now() + patience + LINGER, reason)
+        (Instant::now() + patience + LINGER, End::Asked(reason))
+    }
+
+    fn note_loss(&self, reason: &str) {
+        warn!(executor = self.id, "the executor's GPU failed: {reason}");
+        if let Device::Gpu(uuid) = &self.device {
+            self.losses.note(uuid, reason);
+        }
     }
 
     fn heard(&self, process: &Process, message: FromExecutor, asked: &mut Asked) {
@@ -333,10 +378,9 @@ impl Supervisor {
             }
             FromExecutor::Report { token, report } => asked.reported(process, token, &report),
             FromExecutor::Cancelled { token, found } => asked.cancelled(token, found),
-            FromExecutor::GpuFailed { reason } => {
-                warn!(executor = self.id, "the executor's GPU failed: {reason}");
-            }
-            FromExecutor::Ready { .. } | FromExecutor::Failed { .. } => {
+            FromExecutor::Ready { .. }
+            | FromExecutor::Failed { .. }
+            | FromExecutor::GpuFailed { .. } => {
                 warn!(executor = self.id, "the executor said again that it is ready");
             }
         }

@@ -3,13 +3,14 @@
 //! Both come from `creel-discovery`, a process of its own: its call into the driver may hang.
 //!
 //! - `discovery`: one look at the GPUs.
-//! - `events`: errors that the driver reports as they happen.
+//! - `events`: errors that the driver reports as they happen. `losses`: what executors lost.
 //! - `view`: what the control API shows of it.
 //! - `snapshot`: what nvidia-smi for YARN shows of it, in a file. `layout`: how that changes.
 
 mod discovery;
 mod events;
 mod layout;
+mod losses;
 mod snapshot;
 mod view;
 
@@ -26,6 +27,7 @@ use tracing::{info, warn};
 
 use self::discovery::Discovery;
 use self::events::Faults;
+pub use self::losses::Losses;
 use self::snapshot::{Keeper, Kept};
 use crate::error::Error;
 use crate::run_dir::RunDir;
@@ -53,6 +55,7 @@ struct Shared {
     discovery: tokio::sync::Mutex<Discovery>,
     seen: watch::Sender<Option<Seen>>,
     faults: Mutex<Faults>,
+    losses: Losses,
     keeper: tokio::sync::Mutex<Keeper>,
     kept: watch::Receiver<Kept>,
 }
@@ -100,16 +103,23 @@ struct Seen {
 
 impl Gpus {
     /// Looks now and again (`discovery.interval`), keeps snapshots, and listens for errors.
+    /// `losses` are those of the executors.
     pub fn start(
         settings: watch::Receiver<Arc<Settings>>,
+        losses: Losses,
         run_dir: &RunDir,
         state_dir: &StateDir,
     ) -> Self {
         let program = programs::find("creel-discovery", "CREEL_DISCOVERY");
-        Self::by(program, settings, Keeper::new(run_dir, state_dir))
+        Self::by(program, settings, losses, Keeper::new(run_dir, state_dir))
     }
 
-    fn by(program: PathBuf, settings: watch::Receiver<Arc<Settings>>, keeper: Keeper) -> Self {
+    fn by(
+        program: PathBuf,
+        settings: watch::Receiver<Arc<Settings>>,
+        losses: Losses,
+        keeper: Keeper,
+    ) -> Self {
         let gpus = Self {
             shared: Arc::new(Shared {
                 settings,
@@ -117,6 +127,7 @@ impl Gpus {
                 discovery: tokio::sync::Mutex::new(Discovery::new(program)),
                 seen: watch::Sender::new(None),
                 faults: Mutex::default(),
+                losses,
                 kept: keeper.kept(),
                 keeper: tokio::sync::Mutex::new(keeper),
             }),
@@ -211,7 +222,9 @@ impl Gpus {
             format!("as it was seen {age} s ago, since then: {error}")
         });
         let faults = self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut gpus = view::gpus(inventory, &faults, stale.as_deref());
+        let losses = &self.shared.losses;
+        let known = view::Known { faults: &faults, losses, stale: stale.as_deref() };
+        let mut gpus = view::gpus(inventory, &known);
         for waiting in &self.shared.kept.borrow().waiting {
             let is_it = |name: &Option<String>| name.as_ref() == Some(&waiting.gpu);
             let gpu = gpus.iter_mut().find(|gpu| is_it(&gpu.uuid) || is_it(&gpu.pci_bus_id));
@@ -268,8 +281,9 @@ impl Gpus {
         let mut inventory = inventory.clone();
         {
             let faults = self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = view::Known { faults: &faults, losses: &self.shared.losses, stale: None };
             for gpu in &mut inventory.gpus {
-                gpu.health = view::health(gpu, &faults, None);
+                gpu.health = known.health(gpu);
                 // They are nobody's business.
                 gpu.processes = None;
             }
@@ -313,7 +327,7 @@ mod tests {
         let run_dir = RunDir::resolve(Some(directory.join("run"))).unwrap();
         let state_dir = StateDir::resolve(&directory.join("state")).unwrap();
         let keeper = Keeper::new(&run_dir, &state_dir);
-        Gpus::by(program, watch::channel(Arc::new(settings)).1, keeper)
+        Gpus::by(program, watch::channel(Arc::new(settings)).1, Losses::default(), keeper)
     }
 
     /// The snapshot of a directory beside the program.
@@ -410,6 +424,24 @@ mod tests {
         assert_eq!(known[0].health.state, api::HealthState::Unhealthy);
         assert!(known[0].health.reasons[0].contains("GPU is lost"), "{known:?}");
         assert_eq!(gpus.error().as_deref(), Some("GPU is lost"));
+    }
+
+    #[tokio::test]
+    async fn what_executors_lost_again_and_again_is_unfit_for_everybody() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = script(dir.path(), &node().replace("\\n", "\n"));
+        make_directories(&program);
+        let gpus = gpus(program);
+        gpus.look(Duration::ZERO).await;
+        assert!(gpus.units().await.unwrap()[0].usable);
+        for _ in 0..3 {
+            gpus.shared.losses.note("GPU-1", "CUDA_ERROR_LAUNCH_FAILED");
+        }
+        let unit = &gpus.units().await.unwrap()[0];
+        assert!(!unit.usable && unit.reasons[0].contains("CUDA_ERROR_LAUNCH_FAILED"), "{unit:?}");
+        gpus.look(Duration::ZERO).await;
+        let shown = gpus.shown().unwrap();
+        assert_eq!(shown.inventory.gpus[0].health.reasons, unit.reasons);
     }
 
     #[tokio::test]

@@ -5,11 +5,42 @@ use creel_discovery::{Gpu, Inventory, Slice};
 
 use super::Unit;
 use super::events::Faults;
+use super::losses::Losses;
 use crate::api;
 
-/// The GPUs of an inventory. `stale` says why it is an old one; a driver that doesn't answer is
-/// a reason not to use its GPUs.
-pub(super) fn gpus(inventory: &Inventory, faults: &Faults, stale: Option<&str>) -> Vec<api::Gpu> {
+/// What is known of the health of GPUs beside what NVML says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    /// Errors that the driver reported.
+    pub(super) faults: &'a Faults,
+    /// What executors lost.
+    pub(super) losses: &'a Losses,
+    /// Why the inventory is an old one: a driver that doesn't answer is a reason not to use its
+    /// GPUs.
+    pub(super) stale: Option<&'a str>,
+}
+
+impl Known<'_> {
+    /// The health of a GPU.
+    pub(super) fn health(&self, gpu: &Gpu) -> api::Health {
+        let mut health = gpu.health.clone();
+        let lost = gpu.uuid.as_deref().and_then(|uuid| self.losses.unfit(uuid));
+        let stale = self.stale.map(str::to_owned);
+        for reason in self.faults.of(gpu).cloned().chain(lost).chain(stale) {
+            health.add(reason);
+        }
+        health
+    }
+
+    /// The health of a slice, beside that of its GPU.
+    fn of_slice(&self, slice: &Slice) -> api::Health {
+        let lost = slice.uuid.as_deref().and_then(|uuid| self.losses.unfit(uuid));
+        lost.map_or_else(api::Health::default, api::Health::unhealthy)
+    }
+}
+
+/// The GPUs of an inventory.
+pub(super) fn gpus(inventory: &Inventory, known: &Known<'_>) -> Vec<api::Gpu> {
     let driver = inventory.driver.as_ref();
     let view = |gpu: &Gpu| api::Gpu {
         index: gpu.index,
@@ -27,10 +58,10 @@ pub(super) fn gpus(inventory: &Inventory, faults: &Faults, stale: Option<&str>) 
         cuda: driver.and_then(|driver| driver.cuda.clone()),
         mig: api::Mig {
             enabled: gpu.mig.enabled,
-            slices: gpu.mig.slices.iter().map(slice).collect(),
+            slices: gpu.mig.slices.iter().map(|each| slice(each, known)).collect(),
             waiting: None,
         },
-        health: health(gpu, faults, stale),
+        health: known.health(gpu),
         lease: None,
     };
     inventory.gpus.iter().map(view).collect()
@@ -39,12 +70,21 @@ pub(super) fn gpus(inventory: &Inventory, faults: &Faults, stale: Option<&str>) 
 /// What can be given to users, with the health of the GPUs as [`gpus`] has it.
 pub(super) fn units(inventory: &Inventory, gpus: &[api::Gpu]) -> Vec<Unit> {
     let view = |unit: creel_discovery::Unit<'_>| {
-        let health = gpus.get(unit.gpu.index as usize).map(|gpu| &gpu.health);
+        let gpu = gpus.get(unit.gpu.index as usize);
+        let slice = gpu
+            .zip(unit.slice)
+            .and_then(|(gpu, is)| gpu.mig.slices.iter().find(|slice| slice.index == is.index));
+        let health: Vec<_> = gpu
+            .map(|gpu| &gpu.health)
+            .into_iter()
+            .chain(slice.map(|slice| &slice.health))
+            .collect();
+        let is_well = |health: &&api::Health| health.state == api::HealthState::Healthy;
         Unit {
             address: unit.address,
             uuid: unit.uuid().map(str::to_owned),
-            usable: health.is_some_and(|health| health.state == api::HealthState::Healthy),
-            reasons: health.map(|health| health.reasons.clone()).unwrap_or_default(),
+            usable: gpu.is_some() && health.iter().all(is_well),
+            reasons: health.iter().flat_map(|health| health.reasons.clone()).collect(),
             minor: unit.gpu.minor,
             processes: processes(&unit),
         }
@@ -66,24 +106,16 @@ fn processes(unit: &creel_discovery::Unit<'_>) -> Vec<u32> {
     processes.map(|process| process.pid).collect()
 }
 
-fn slice(slice: &Slice) -> api::MigSlice {
+fn slice(slice: &Slice, known: &Known<'_>) -> api::MigSlice {
     api::MigSlice {
         index: slice.index,
         uuid: slice.uuid.clone(),
         profile: slice.profile.clone(),
         memory_total: slice.memory.total,
         pool: None,
+        health: known.of_slice(slice),
         lease: None,
     }
-}
-
-/// The health of a GPU, by what NVML says of it and by the errors that it had.
-pub(super) fn health(gpu: &Gpu, faults: &Faults, stale: Option<&str>) -> api::Health {
-    let mut health = gpu.health.clone();
-    for reason in faults.of(gpu).cloned().chain(stale.map(str::to_owned)) {
-        health.add(reason);
-    }
-    health
 }
 
 #[cfg(test)]
@@ -93,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_on_its_slice_alone() {
+    fn a_process_and_a_loss_are_on_their_slice_alone() {
         let process = |pid, instance: Option<u32>| Process {
             pid,
             kind: creel_discovery::inventory::ProcessKind::Compute,
@@ -103,6 +135,7 @@ mod tests {
         };
         let slice = |index| Slice {
             index,
+            uuid: Some(format!("MIG-{index}")),
             gpu_instance: Some(index + 1),
             compute_instance: Some(0),
             ..Slice::default()
@@ -118,20 +151,29 @@ mod tests {
         };
         let whole = Gpu { index: 1, processes: Some(vec![process(9, None)]), ..Gpu::default() };
         let inventory = Inventory { gpus: vec![cut, whole], ..Inventory::empty() };
-        let gpus = gpus(&inventory, &Faults::default(), None);
-        let units = units(&inventory, &gpus);
+        let (faults, losses) = (Faults::default(), Losses::default());
+        let known = Known { faults: &faults, losses: &losses, stale: None };
+        let units_now = || units(&inventory, &gpus(&inventory, &known));
+        let units = units_now();
         let processes: Vec<_> = units.iter().map(|unit| unit.processes.as_slice()).collect();
         assert_eq!(processes, [&[8][..], &[7, 8], &[9]]);
         assert!(units.iter().all(|unit| unit.usable));
+        for _ in 0..3 {
+            losses.note("MIG-1", "lost");
+        }
+        let usable: Vec<_> = units_now().iter().map(|unit| unit.usable).collect();
+        assert_eq!(usable, [true, false, true], "a slice is lost alone");
     }
 
     #[test]
     fn every_reason_counts() {
         let gpu = Gpu::default();
         let lost = Gpu { health: Health::unhealthy("lost".to_owned()), ..Gpu::default() };
-        let faults = Faults::default();
-        assert_eq!(health(&gpu, &faults, None).state, api::HealthState::Healthy);
-        assert_eq!(health(&gpu, &faults, Some("old")).state, api::HealthState::Unhealthy);
-        assert_eq!(health(&lost, &faults, Some("old")).reasons, ["lost", "old"]);
+        let (faults, losses) = (Faults::default(), Losses::default());
+        let well = Known { faults: &faults, losses: &losses, stale: None };
+        let old = Known { stale: Some("old"), ..well };
+        assert_eq!(well.health(&gpu).state, api::HealthState::Healthy);
+        assert_eq!(old.health(&gpu).state, api::HealthState::Unhealthy);
+        assert_eq!(old.health(&lost).reasons, ["lost", "old"]);
     }
 }

@@ -1,6 +1,7 @@
 """Stands in for creel-executor: speaks creel-wire's protocol on standard input, runs no queries.
 
-A client of it sends lines, no gRPC: `whoami`, `query ID`, `die` (SIGKILL), `fail` (exit code 3).
+A client of it sends lines, no gRPC: `whoami`, `query ID`, `die` (SIGKILL), `fail` (exit code 3),
+`lose` (its GPU).
 The environment variable MODE makes it misbehave.
 """
 
@@ -118,6 +119,11 @@ class Executor:
                     connection.sendall(b"runs\n")
                 case ["die"]:
                     os.kill(os.getpid(), signal.SIGKILL)
+                case ["lose"]:
+                    send({"type": "gpu_failed", "reason": "CUDA_ERROR_ILLEGAL_ADDRESS"})
+                    connection.sendall(b"lost\n")
+                    if MODE != "stubborn":
+                        os._exit(1)
                 case ["fail"]:
                     print("the last straw", file=sys.stderr)
                     os._exit(3)

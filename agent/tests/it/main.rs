@@ -7,6 +7,7 @@ mod crash;
 mod doors;
 mod leases;
 mod life;
+mod losses;
 mod node;
 mod node_manager;
 mod rest;
