@@ -73,6 +73,7 @@ pub struct Attach {
 }
 
 /// From an executor to the agent.
+#[expect(clippy::large_enum_variant, reason = "a message is read, taken apart and gone")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum FromExecutor {
