@@ -25,6 +25,8 @@ pub mod draft;
 pub mod evaluate;
 pub mod group;
 pub mod select;
+#[cfg(test)]
+mod tests;
 pub mod upload;
 
 use std::sync::Arc;

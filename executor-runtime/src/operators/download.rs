@@ -214,8 +214,8 @@ impl Region {
         };
         // Its batches go back before the pool forgets the stream.
         drop(self.source);
-        gpu.pool().retire(stream.id())?;
-        result
+        let retired = gpu.pool().retire(stream.id());
+        result.and(retired.map_err(GpuError::from))
     }
 
     fn pump(&mut self, mut work: Work<'_>) -> Result<(), GpuError> {

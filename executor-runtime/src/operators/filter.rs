@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use creel_gpu::memory::retry::with_retry;
+use creel_gpu::program::{self, Expression, Truth};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 
-use super::computation::Computation;
+use super::computation::{Computation, Output, Pass};
 use super::metrics::GpuMetrics;
 use super::node::{GpuExec, Operator};
 use super::stream::DeviceStream;
@@ -38,8 +40,24 @@ impl GpuFilterExec {
         fetch: Option<usize>,
     ) -> Self {
         let columns = projection.unwrap_or_else(|| (0..input.schema().fields().len()).collect());
-        let filter = Filter { predicate: Arc::new(predicate), columns, fetch };
+        let predicate = Arc::new(computed(predicate));
+        let filter = Filter { predicate, columns, fetch };
         Self::with_operator(cpu, input, filter)
+    }
+}
+
+/// The predicate as bitmaps that begin with the first row, which a column of the input need not do.
+pub(crate) fn computed(predicate: Computation) -> Computation {
+    let Some(Output::Input(place)) = predicate.outputs.first() else { return predicate };
+    let is_true = || {
+        let column = Expression::column(0, program::DataType::Bool)?;
+        program::compile(&[Expression::is(&column, Truth::True)?])
+    };
+    let program = is_true().expect("a program of one test");
+    let data_type = DataType::Boolean;
+    Computation {
+        passes: vec![Pass { program, columns: vec![*place] }],
+        outputs: vec![Output::Computed { pass: 0, output: 0, data_type }],
     }
 }
 
