@@ -19,14 +19,17 @@ KERNELS = "executor-runtime/kernels"
 PATIENCE = 300
 
 
+def is_kernel(mutant):
+    return mutant["file"].endswith((".cu", ".cuh"))
+
+
 class Mutants:
-    def __init__(self, root, cache):
+    def __init__(self, root, cache, mutants):
         self.root = root
         self.cache = cache
         self.tree = cache / "tree"
-        self.copied = False
-        self.built = False
-        self.green = set()
+        self.mutants = mutants
+        self.ready = set()
 
     def found(self, mutant):
         """Whether the tests fail on a mutant."""
@@ -35,14 +38,14 @@ class Mutants:
         if text.count(mutant["old"]) != 1:
             sys.exit(f"mutants: {mutant['name']}: not once in {file}: {mutant['old']!r}")
         text = text.replace(mutant["old"], mutant["new"])
-        tests = ["cargo", "test", "--locked", "--package", mutant["package"], "--lib", "--tests"]
-        run = self.kernel if file.suffix in (".cu", ".cuh") else self.source
-        return run(file, text, tests, mutant.get("tests", ""))
+        return (self.kernel if is_kernel(mutant) else self.source)(mutant, file, text)
 
-    def kernel(self, file, text, tests, names):
-        if not self.built:
+    def kernel(self, mutant, file, text):
+        command = self.command(mutant)
+        if "kernels" not in self.ready:
             self.check(["cargo", "build", "--locked", "--package", "creel-simulated-cuda"])
-            self.built = True
+            self.ready.add("kernels")
+        self.without_mutant(mutant, command, self.root, {})
         kernels = self.cache / "kernels"
         shutil.rmtree(kernels, ignore_errors=True)
         shutil.copytree(self.root / KERNELS, kernels)
@@ -51,31 +54,42 @@ class Mutants:
         program = pathlib.Path(os.environ["CARGO_TARGET_DIR"]) / "debug/simulated-kernels"
         work = self.cache / "objects"
         self.check([program, "--root", kernels, "--out", library, "--work", work])
-        self.check(tests + ["--no-run"])
-        self.without_mutant(tests + ["--", names], self.root, {})
         environment = {"SIMULATED_GPU_KERNELS": str(library)}
-        return not self.passes(tests + ["--", names], self.root, environment)
+        return not self.passes(command + ["--", mutant["tests"]], self.root, environment)
 
-    def source(self, file, text, tests, names):
-        environment = {"CARGO_TARGET_DIR": str(self.cache / "target")}
-        if not self.copied:
+    def source(self, mutant, file, text):
+        # What is built for each mutant is built fast, not to run fast.
+        setting = f"profile.dev.package.{mutant['package']}.opt-level=0"
+        command = self.command(mutant) + ["--config", setting]
+        environment = {"CARGO_TARGET_DIR": str(self.cache / "target"), "CARGO_INCREMENTAL": "1"}
+        if "tree" not in self.ready:
             self.copy()
-        self.without_mutant(tests + ["--", names], self.tree, environment)
+            self.ready.add("tree")
+        self.without_mutant(mutant, command, self.tree, environment)
         old = (self.tree / file).read_text()
         try:
             (self.tree / file).write_text(text)
-            self.check(tests + ["--no-run"], self.tree, environment)
-            return not self.passes(tests + ["--", names], self.tree, environment)
+            self.check(command + ["--no-run"], self.tree, environment)
+            return not self.passes(command + ["--", mutant["tests"]], self.tree, environment)
         finally:
             (self.tree / file).write_text(old)
 
-    def without_mutant(self, command, directory, environment):
-        """Tests that fail anyway find nothing."""
-        key = (directory, *command)
-        if key not in self.green:
-            if not self.passes(command, directory, environment):
-                sys.exit(f"mutants: fails without a mutant: {' '.join(command)}")
-            self.green.add(key)
+    @staticmethod
+    def command(mutant):
+        suite = ["--lib"] if mutant["suite"] == "lib" else ["--test", mutant["suite"]]
+        return ["cargo", "test", "--locked", "--package", mutant["package"], *suite]
+
+    def without_mutant(self, mutant, command, directory, environment):
+        """Tests that fail anyway find nothing. All that mutants like this one need run once."""
+        kind = (mutant["package"], mutant["suite"], is_kernel(mutant))
+        if kind in self.ready:
+            return
+        alike = [m for m in self.mutants if (m["package"], m["suite"], is_kernel(m)) == kind]
+        names = sorted({m["tests"] for m in alike})
+        self.check(command + ["--no-run"], directory, environment)
+        if not self.passes(command + ["--", *names], directory, environment):
+            sys.exit(f"mutants: fails without a mutant: {' '.join(command + names)}")
+        self.ready.add(kind)
 
     def copy(self):
         """Copies the sources; those that are there already keep their times, and so their builds."""
@@ -90,7 +104,6 @@ class Mutants:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
             target.chmod(source.stat().st_mode)
-        self.copied = True
 
     def check(self, command, directory=None, environment=None):
         result = self.run(command, directory or self.root, environment or {})
@@ -133,7 +146,7 @@ def main():
         mutants = [m for m in mutants if any(name in m["name"] for name in arguments.names)]
         if not mutants:
             sys.exit(f"mutants: none of {' '.join(arguments.names)}")
-    runner = Mutants(arguments.root, arguments.cache)
+    runner = Mutants(arguments.root, arguments.cache, mutants)
     survivors = 0
     for mutant in mutants:
         found = runner.found(mutant)

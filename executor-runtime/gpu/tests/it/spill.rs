@@ -101,8 +101,9 @@ fn who_gets_a_batch_comes_after_the_work_that_made_it() {
         for kind in KINDS {
             let bench = Bench::new(gpu, kind, 1 << 30);
             let task = bench.memory.ledger.attach("a").query("q").task(0);
-            let batch = bench.batch(&task, &stream(gpu), 5);
-            check(&batch, &task, &stream(gpu), 5);
+            let (own, other) = (stream(gpu), stream(gpu));
+            let batch = bench.batch(&task, &own, 5);
+            check(&batch, &task, &other, 5);
         }
     });
 }
