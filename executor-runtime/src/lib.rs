@@ -24,6 +24,7 @@
 //! - [`process`]: start, the talk with the agent, the end.
 //! - [`privileges`]: becoming the user that is served.
 //! - [`engine`]: sessions, statements, queries, memory.
+//! - [`planner`]: which parts of a plan run on the GPU.
 //! - [`operators`]: those that run on the GPU; [`batch`]: what they work on; [`gpu`]: its memory and
 //!   turns.
 //! - [`flight`]: the protocol.
@@ -35,6 +36,7 @@ mod error;
 pub mod flight;
 pub mod gpu;
 pub mod operators;
+pub mod planner;
 pub mod privileges;
 pub mod process;
 

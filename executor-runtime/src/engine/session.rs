@@ -27,6 +27,7 @@ use super::traffic::Traffic;
 use super::{Engine, partitions, syntax};
 use crate::error::{ExecutorError, Result};
 use crate::gpu::GpuAttachment;
+use crate::planner;
 
 /// A connection's session. Clones are the same session.
 #[derive(Clone)]
@@ -160,25 +161,29 @@ impl Session {
         self.0.engine.queries().admit()?;
         let (query, sql_bytes) = (self.new_query(sql), sql.len());
         let (session, sql) = (self.clone(), sql.to_owned());
+        let id = query.id().to_owned();
         let work = async move {
             let mut plan = session.parse(&sql).await?;
             if let Some(values) = values {
                 plan = plan.with_param_values(values)?;
             }
-            session.plan_statement(Statement::new(plan, session.directory())?).await
+            session.plan_statement(&id, Statement::new(plan, session.directory())?).await
         };
         let (schema, work) = query.plan(&self.0.engine, work).await?;
         Ok(Planned { query, sql_bytes, schema, work })
     }
 
-    async fn plan_statement(&self, statement: Statement) -> Result<(ResultSchema, Work)> {
+    async fn plan_statement(&self, id: &str, statement: Statement) -> Result<(ResultSchema, Work)> {
         let Statement::Query(plan) = statement else {
             let nothing = ResultSchema::new(&Schema::empty());
             return Ok((nothing, Work::Command(statement)));
         };
         // What EXECUTE runs was looked at when it was prepared.
         let frame = self.0.context.execute_logical_plan(plan).await?;
-        let plan = frame.create_physical_plan().await?;
+        let (state, plan) = frame.into_parts();
+        let settings = self.0.settings.lock().unwrap().clone();
+        let gpu = self.0.engine.gpu().map(|_| ());
+        let plan = planner::statement::plan(id, state, &plan, &settings, gpu).await?;
         Ok((ResultSchema::new(&plan.schema()), Work::Plan(plan)))
     }
 
