@@ -4,7 +4,8 @@
 //! or after is not copied. Offsets of strings begin with 0 on the device, and bitmaps with the first
 //! row's bit.
 
-use creel_gpu::device::Region;
+use std::borrow::Cow;
+
 use creel_gpu::kernels::column::{Layout, bitmap_bytes};
 use datafusion::arrow::array::{
     Array, ArrayData, ArrayRef, AsArray, BooleanBufferBuilder, GenericStringArray, OffsetSizeTrait,
@@ -162,7 +163,7 @@ fn bitmap<'a>(
     // Kernels read whole words: what is after the last row is there, and says nothing.
     let mut bytes = bits.finish().into_inner().to_vec();
     bytes.resize(bitmap_bytes(rows as usize), 0);
-    work.upload(&bytes, draft.region(bitmap))?;
+    work.upload([bytes.as_slice()], draft.region(bitmap))?;
     Ok(bitmap)
 }
 
@@ -176,30 +177,12 @@ fn fixed(
 ) -> Result<New, GpuError> {
     let width = layout.width().expect("values of fixed width");
     let values = draft.buffer(work, u64::from(rows) * width as u64, PURPOSE)?;
-    let mut to = Target::new(draft.region(values));
-    for piece in pieces {
+    let bytes = pieces.iter().map(|piece| {
         let bytes = &piece.buffers()[0][piece.offset() * width..];
-        to.put(work, &bytes[..piece.len() * width])?;
-    }
+        &bytes[..piece.len() * width]
+    });
+    work.upload(bytes, draft.region(values))?;
     Ok(values)
-}
-
-/// A region that is filled from its start on.
-struct Target {
-    region: Region,
-    filled: u64,
-}
-
-impl Target {
-    fn new(region: Region) -> Self {
-        Self { region, filled: 0 }
-    }
-
-    fn put(&mut self, work: &Work<'_>, bytes: &[u8]) -> Result<(), GpuError> {
-        work.upload(bytes, self.region.part(self.filled, bytes.len() as u64)?)?;
-        self.filled += bytes.len() as u64;
-        Ok(())
-    }
 }
 
 fn strings(
@@ -216,27 +199,27 @@ fn strings(
     }
     let mut offsets: Vec<i32> = Vec::with_capacity(rows as usize + 1);
     offsets.push(0);
-    let bytes = draft.buffer(work, total, PURPOSE)?;
-    let mut to = Target::new(draft.region(bytes));
+    let mut texts = Vec::with_capacity(pieces.len());
     for piece in pieces {
-        match piece.data_type() {
-            DataType::Utf8 => plain(work, piece.as_string::<i32>(), &mut offsets, &mut to)?,
-            DataType::LargeUtf8 => plain(work, piece.as_string::<i64>(), &mut offsets, &mut to)?,
+        texts.push(match piece.data_type() {
+            DataType::Utf8 => Cow::Borrowed(plain(piece.as_string::<i32>(), &mut offsets)),
+            DataType::LargeUtf8 => Cow::Borrowed(plain(piece.as_string::<i64>(), &mut offsets)),
             _ => {
-                let views = piece.as_string_view();
-                let mut text = Vec::with_capacity(text_bytes(piece) as usize);
                 let base = offsets[offsets.len() - 1];
-                for string in views {
+                let mut text = Vec::with_capacity(text_bytes(piece) as usize);
+                for string in piece.as_string_view() {
                     text.extend_from_slice(string.unwrap_or_default().as_bytes());
                     offsets.push(base + text.len() as i32);
                 }
-                to.put(work, &text)?;
+                Cow::Owned(text)
             }
-        }
+        });
     }
+    let bytes = draft.buffer(work, total, PURPOSE)?;
+    work.upload(texts.iter().map(Cow::as_ref), draft.region(bytes))?;
     let place = draft.buffer(work, offsets.len() as u64 * 4, PURPOSE)?;
     let little: Vec<u8> = offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();
-    work.upload(&little, draft.region(place))?;
+    work.upload([little.as_slice()], draft.region(place))?;
     Ok(DraftColumn {
         validity: validity.map(Place::New),
         offsets: Some(Place::New(place)),
@@ -245,19 +228,17 @@ fn strings(
     })
 }
 
-/// Adds an array's strings, which lie one after the other already.
-fn plain<O: OffsetSizeTrait>(
-    work: &Work<'_>,
-    strings: &GenericStringArray<O>,
+/// The bytes of an array's strings, which lie one after the other already; adds their ends.
+fn plain<'a, O: OffsetSizeTrait>(
+    strings: &'a GenericStringArray<O>,
     offsets: &mut Vec<i32>,
-    to: &mut Target,
-) -> Result<(), GpuError> {
+) -> &'a [u8] {
     let theirs = strings.offsets();
     let (begin, end) = (theirs[0].as_usize(), theirs[strings.len()].as_usize());
     let base = offsets[offsets.len() - 1];
     let ours = theirs[1..].iter().map(|offset| base + (offset.as_usize() - begin) as i32);
     offsets.extend(ours);
-    to.put(work, &strings.value_data()[begin..end])
+    &strings.value_data()[begin..end]
 }
 
 fn dictionary(

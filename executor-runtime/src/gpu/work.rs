@@ -87,9 +87,14 @@ impl<'a> Work<'a> {
         sent.map_err(|_| GpuError::Unwanted)
     }
 
-    /// Copies bytes to the device. They aren't needed any more when this returns.
-    pub fn upload(&self, from: &[u8], to: Region) -> Result<(), GpuError> {
-        Ok(self.copier.upload(self.task, [from], to)?)
+    /// Copies pieces to the device, one behind the other. They aren't needed any more when this
+    /// returns.
+    pub fn upload<'p>(
+        &self,
+        pieces: impl IntoIterator<Item = &'p [u8]>,
+        to: Region,
+    ) -> Result<(), GpuError> {
+        Ok(self.copier.upload(self.task, pieces, to)?)
     }
 
     /// Copies bytes from the device, which are there when this returns.

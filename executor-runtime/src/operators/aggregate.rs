@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use creel_gpu::memory::retry::{Split, with_retry};
+use creel_gpu::memory::retry::{Split, with_retry, with_retry_no_split};
 use creel_gpu::program::{self, Comparison, Expression, Scalar};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
@@ -176,7 +176,7 @@ impl Operator for HashAggregate {
             rows_after_merge: 0,
             at_end: false,
             ready: VecDeque::new(),
-            metrics: GpuMetrics::new(metrics, partition),
+            metrics: GpuMetrics::of_kernels(metrics, partition),
         })
     }
 }
@@ -235,9 +235,12 @@ impl Aggregated {
         let aggregate = self.aggregate.clone();
         if self.resting.is_empty() && aggregate.aggregation.keys == 0 {
             // One group, of no rows.
-            let empty = RecordBatch::new_empty(Arc::clone(&aggregate.input));
-            let schema = &aggregate.input;
-            let empty = upload::upload(work, schema, std::slice::from_ref(&empty))?;
+            let empty = [RecordBatch::new_empty(Arc::clone(&aggregate.input))];
+            let empty = self.metrics.step(work, |metrics| {
+                with_retry_no_split(work.task(), metrics.attempts(), || {
+                    upload::upload(work, &aggregate.input, &empty)
+                })
+            })?;
             self.take(work, empty)?;
         }
         self.merge(work)?;

@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use creel_gpu::memory::retry::with_retry;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -19,7 +20,7 @@ use datafusion::common::{Result, exec_err, internal_datafusion_err, internal_err
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, Time,
+    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, Time,
 };
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
@@ -30,6 +31,7 @@ use futures::Stream as FuturesStream;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
+use super::metrics::GpuMetrics;
 use super::node::gpu_input;
 use super::stream::DeviceStream;
 use crate::batch::download::download;
@@ -127,7 +129,7 @@ impl ExecutionPlan for GpuDownloadExec {
             batch_rows: context.session_config().batch_size(),
             waited: MetricBuilder::new(&self.metrics).subset_time("semaphore_wait", partition),
             downloaded: MetricBuilder::new(&self.metrics).counter("downloaded_bytes", partition),
-            baseline: BaselineMetrics::new(&self.metrics, partition),
+            metrics: GpuMetrics::of_copies(&self.metrics, partition),
         };
         Ok(Box::pin(RegionStream {
             schema: self.schema(),
@@ -161,7 +163,7 @@ struct Region {
     batch_rows: usize,
     waited: Time,
     downloaded: Count,
-    baseline: BaselineMetrics,
+    metrics: GpuMetrics,
 }
 
 impl Region {
@@ -220,16 +222,21 @@ impl Region {
 
     fn pump(&mut self, mut work: Work<'_>) -> Result<(), GpuError> {
         while let Some(batch) = self.source.next(&mut work)? {
-            let downloaded = download(&work, &batch, &self.schema)?;
-            drop(batch);
-            self.downloaded.add(downloaded.bytes as usize);
-            for batch in downloaded.batches(self.batch_rows) {
-                let batch = batch?;
-                self.baseline.record_output(batch.num_rows());
-                work.send(batch)?;
+            let downloaded = self.metrics.step(&work, |metrics| {
+                with_retry(work.task(), metrics.attempts(), batch, |batch| {
+                    download(&work, batch, &self.schema)
+                })
+            })?;
+            for downloaded in downloaded {
+                self.downloaded.add(downloaded.bytes as usize);
+                for batch in downloaded.batches(self.batch_rows) {
+                    let batch = batch?;
+                    self.metrics.output_rows(batch.num_rows());
+                    work.send(batch)?;
+                }
             }
         }
-        Ok(())
+        self.metrics.settle()
     }
 }
 

@@ -71,7 +71,7 @@ impl Operator for Filter {
         _: &Arc<TaskContext>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Box<dyn DeviceStream> {
-        let metrics = GpuMetrics::new(metrics, partition);
+        let metrics = GpuMetrics::of_kernels(metrics, partition);
         let left = self.fetch.unwrap_or(usize::MAX);
         Box::new(Filtered { input, filter: self.clone(), left, ready: VecDeque::new(), metrics })
     }

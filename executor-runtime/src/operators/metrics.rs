@@ -12,7 +12,7 @@ use crate::gpu::{GpuError, Work};
 /// An operator's counters, in one partition.
 pub struct GpuMetrics {
     baseline: BaselineMetrics,
-    kernel_time: Time,
+    device_time: Time,
     unspilled: Count,
     retries: Count,
     splits: Count,
@@ -22,12 +22,21 @@ pub struct GpuMetrics {
 }
 
 impl GpuMetrics {
-    /// Counters of a partition.
-    pub fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+    /// Counters of a partition of an operator that computes.
+    pub fn of_kernels(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        Self::new(metrics, partition, "kernel_time")
+    }
+
+    /// Counters of a partition of one that copies.
+    pub fn of_copies(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        Self::new(metrics, partition, "copy_time")
+    }
+
+    fn new(metrics: &ExecutionPlanMetricsSet, partition: usize, time: &'static str) -> Self {
         let count = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
         Self {
             baseline: BaselineMetrics::new(metrics, partition),
-            kernel_time: MetricBuilder::new(metrics).subset_time("kernel_time", partition),
+            device_time: MetricBuilder::new(metrics).subset_time(time, partition),
             unspilled: count("unspilled_bytes"),
             retries: count("retries"),
             splits: count("splits"),
@@ -63,7 +72,11 @@ impl GpuMetrics {
 
     /// Counts batches that are handed on.
     pub fn output<'a>(&self, batches: impl IntoIterator<Item = &'a Batch>) {
-        let rows = batches.into_iter().map(|batch| batch.rows() as usize).sum();
+        self.output_rows(batches.into_iter().map(|batch| batch.rows() as usize).sum());
+    }
+
+    /// Counts rows that are handed on.
+    pub fn output_rows(&self, rows: usize) {
         self.baseline.record_output(rows);
     }
 
@@ -71,7 +84,7 @@ impl GpuMetrics {
     pub fn settle(&mut self) -> Result<(), GpuError> {
         if let Some((start, end)) = self.pending.take() {
             end.wait()?;
-            self.kernel_time.add_duration(end.since(&start)?);
+            self.device_time.add_duration(end.since(&start)?);
         }
         Ok(())
     }

@@ -27,6 +27,8 @@ pub mod metrics;
 pub mod node;
 pub mod project;
 pub mod stream;
+#[cfg(test)]
+mod tests;
 pub mod upload;
 
 use datafusion::physical_plan::ExecutionPlan;

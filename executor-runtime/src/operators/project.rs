@@ -45,7 +45,7 @@ impl Operator for Project {
         _: &Arc<TaskContext>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Box<dyn DeviceStream> {
-        let metrics = GpuMetrics::new(metrics, partition);
+        let metrics = GpuMetrics::of_kernels(metrics, partition);
         let computation = Arc::clone(&self.computation);
         Box::new(Projected { input, computation, ready: VecDeque::new(), metrics })
     }

@@ -59,7 +59,7 @@ impl GpuNode for GpuUploadExec {
             ready: VecDeque::new(),
             at_end: false,
             uploaded: MetricBuilder::new(&self.metrics).counter("uploaded_bytes", partition),
-            metrics: GpuMetrics::new(&self.metrics, partition),
+            metrics: GpuMetrics::of_copies(&self.metrics, partition),
         }))
     }
 }
