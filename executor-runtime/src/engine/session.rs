@@ -571,6 +571,39 @@ mod tests {
         assert!(matches!(error, ExecutorError::Setting(_)), "{error}");
     }
 
+    /// What EXPLAIN says of the GPU.
+    async fn told_of_the_gpu(session: &Session, sql: &str) -> Option<String> {
+        let batches = run(session, &format!("EXPLAIN {sql}")).await.unwrap();
+        let rows = batches.iter().flat_map(|batch| {
+            let (kinds, plans) = (batch.column(0).as_string(), batch.column(1).as_string::<i32>());
+            kinds.iter().zip(plans).collect::<Vec<(Option<&str>, _)>>()
+        });
+        rows.filter(|(kind, _)| *kind == Some("gpu")).find_map(|(_, plan)| plan.map(str::to_owned))
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn on_a_cpu_the_gpu_is_mentioned_only_when_asked_for() {
+        let node = Node::new(&[]);
+        node.numbers("a.parquet", 10).await;
+        let session = node.session();
+        let sql = "SELECT sum(n) FROM 'a.parquet' WHERE n > 3";
+        assert_eq!(told_of_the_gpu(&session, sql).await, None);
+        run(&session, "SET creel.gpu.explain = 'ALL'").await.unwrap();
+        let told = told_of_the_gpu(&session, sql).await.unwrap();
+        assert!(told.contains("the executor is one for the CPU"), "{told}");
+        run(&session, "SET creel.gpu.mode = 'explain_only'").await.unwrap();
+        run(&session, "SET creel.gpu.min_rows = 0").await.unwrap();
+        let told = told_of_the_gpu(&session, sql).await.unwrap();
+        assert!(told.contains("*GpuFilterExec: n@0 > 3"), "{told}");
+        assert_eq!(number(&session, sql).await, 4 + 5 + 6 + 7 + 8 + 9);
+        run(&session, "SET creel.gpu.mode = 'required'").await.unwrap();
+        let refused = error(&session, sql).await;
+        assert!(matches!(refused, ExecutorError::Refused { .. }), "{refused}");
+        assert!(refused.to_string().contains("gpu.mode is required"), "{refused}");
+        run(&session, "SET creel.gpu.mode = 'off'").await.unwrap();
+        assert_eq!(told_of_the_gpu(&session, sql).await, None);
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn errors_name_the_file_and_the_reason() {
         let node = Node::new(&[]);

@@ -28,6 +28,7 @@ use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 
 use super::aggregate::{aggregation, column_that_stays};
@@ -144,6 +145,12 @@ impl Rewrite<'_> {
         if plan.is::<GpuDownloadExec>() {
             return Ok(Arc::clone(plan));
         }
+        if plan.is::<RecursiveQueryExec>() {
+            // What is in it runs again and again, on a few rows each time.
+            let decision = Decision::on_cpu(plan.as_ref(), vec![Reason::Operator], true);
+            self.decisions.push(decision);
+            return Ok(Arc::clone(plan));
+        }
         match self.region(plan) {
             Ok(region) => self.replace(region),
             Err(reasons) => {
@@ -228,7 +235,7 @@ fn form(plan: &Arc<dyn ExecutionPlan>) -> Result<Form, Vec<Reason>> {
     }
     let (wanted, as_form): (Vec<Wanted>, fn(Computation) -> Form) =
         if let Some(filter) = plan.downcast_ref::<FilterExec>() {
-            let value = Value::of(filter.predicate());
+            let value = Value::Expression(Arc::clone(filter.predicate()));
             (vec![Wanted { value, data_type: DataType::Boolean }], Form::Filter)
         } else if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
             let schema = projection.schema();

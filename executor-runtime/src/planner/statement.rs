@@ -31,15 +31,17 @@ pub async fn plan(
     gpu: Result<(), &NoGpu>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let mode = settings.gpu_mode;
-    let (plan, report) = match nowhere(mode, gpu) {
-        Some(reason) => (state.create_physical_plan(statement).await?, Report::nowhere(reason)),
+    let (state, plan, report) = match nowhere(mode, gpu) {
+        Some(reason) => {
+            let plan = state.create_physical_plan(statement).await?;
+            (state, plan, Report::nowhere(reason))
+        }
         None => {
             let rule = GpuRule::new(mode, settings.gpu_min_rows, settings.gpu_batch_bytes.0);
             let rule = Arc::new(rule);
-            let state = SessionStateBuilder::new_from_existing(state.clone())
-                .with_physical_optimizer_rule(Arc::<GpuRule>::clone(&rule))
-                .build();
-            (state.create_physical_plan(statement).await?, rule.report())
+            let state = with_rule(state, Arc::clone(&rule));
+            let plan = state.create_physical_plan(statement).await?;
+            (state, plan, rule.report())
         }
     };
     let text = told(mode, settings.gpu_explain, gpu, &report);
@@ -63,6 +65,16 @@ pub async fn plan(
         tracing::info!(query, "the query and the GPU: {}", text.replace('\n', " | "));
     }
     Ok(plan)
+}
+
+/// The state with one more rule, the last. All else is as it was: a catalog that isn't there is not
+/// made, either.
+fn with_rule(state: SessionState, rule: Arc<GpuRule>) -> SessionState {
+    let config = state.config().clone().with_create_default_catalog_and_schema(false);
+    SessionStateBuilder::new_from_existing(state)
+        .with_config(config)
+        .with_physical_optimizer_rule(rule)
+        .build()
 }
 
 /// Why nothing runs on the GPU, whatever the plan is.

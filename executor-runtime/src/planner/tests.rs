@@ -378,3 +378,35 @@ async fn filters_stay_in_the_plan_and_dynamic_ones_reach_the_scan() {
         "{text}"
     );
 }
+
+#[tokio::test]
+async fn a_limit_stays_above_an_aggregate() {
+    let planner = Planner::new().await;
+    let names = planner.text("SELECT DISTINCT l_returnflag FROM lineitem LIMIT 1").await;
+    assert!(names.contains("GpuHashAggregateExec"), "{names}");
+    assert!(names.contains("fetch=1") || names.contains("LimitExec"), "{names}");
+    let sql = "SELECT l_orderkey, max(l_tax) AS m FROM lineitem GROUP BY 1 ORDER BY m DESC LIMIT 2";
+    let top = planner.text(sql).await;
+    assert!(top.contains("SortExec: TopK(fetch=2)"), "{top}");
+    assert_eq!(top.matches("GpuHashAggregateExec").count(), 2, "{top}");
+}
+
+#[tokio::test]
+async fn rows_are_counted_without_columns_between_operators() {
+    let counted = "SELECT count(*) FROM lineitem WHERE l_quantity > 3";
+    let text = Planner::new().await.text(counted).await;
+    assert!(text.contains("GpuFilterExec: l_quantity@0 > 3.00, projection=[]"), "{text}");
+}
+
+#[tokio::test]
+async fn a_recursive_query_stays_on_the_cpu() {
+    let sql = "WITH RECURSIVE r AS (
+                   SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 5)
+               SELECT n * 2 FROM r";
+    let planner = Planner::new().await;
+    let text = planner.text(sql).await;
+    assert!(text.starts_with("GpuDownloadExec\n  GpuProjectExec"), "{text}");
+    assert_eq!(text.matches("Gpu").count(), 3, "{text}");
+    let refusal = planner.with("gpu.mode", "required").refusal(sql).await;
+    assert!(refusal.contains("RecursiveQueryExec: there is no GPU form of it"), "{refusal}");
+}
