@@ -574,11 +574,12 @@ mod tests {
     /// What EXPLAIN says of the GPU.
     async fn told_of_the_gpu(session: &Session, sql: &str) -> Option<String> {
         let batches = run(session, &format!("EXPLAIN {sql}")).await.unwrap();
-        let rows = batches.iter().flat_map(|batch| {
-            let (kinds, plans) = (batch.column(0).as_string(), batch.column(1).as_string::<i32>());
-            kinds.iter().zip(plans).collect::<Vec<(Option<&str>, _)>>()
-        });
-        rows.filter(|(kind, _)| *kind == Some("gpu")).find_map(|(_, plan)| plan.map(str::to_owned))
+        let texts = |batch: &RecordBatch, column: usize| -> Vec<String> {
+            let column = batch.column(column).as_string::<i32>();
+            column.iter().flatten().map(str::to_owned).collect()
+        };
+        let mut rows = batches.iter().flat_map(|it| texts(it, 0).into_iter().zip(texts(it, 1)));
+        rows.find(|(kind, _)| kind == "gpu").map(|(_, plan)| plan)
     }
 
     #[tokio::test(flavor = "multi_thread")]

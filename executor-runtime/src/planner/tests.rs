@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use creel_settings::Settings;
-use datafusion::arrow::array::AsArray;
+use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
@@ -104,12 +104,11 @@ impl Planner {
     async fn explained(&self, sql: &str) -> Vec<(String, String)> {
         let plan = self.plan(&format!("EXPLAIN {sql}")).await.unwrap();
         let batches = collect(plan, self.context.task_ctx()).await.unwrap();
-        let rows = batches.iter().flat_map(|batch| {
-            let (kinds, plans) = (batch.column(0).as_string(), batch.column(1).as_string::<i32>());
-            let kinds: &datafusion::arrow::array::StringArray = kinds;
-            kinds.iter().zip(plans).collect::<Vec<_>>()
-        });
-        rows.map(|(kind, plan)| (kind.unwrap().to_owned(), plan.unwrap().to_owned())).collect()
+        let texts = |batch: &RecordBatch, column: usize| -> Vec<String> {
+            let column = batch.column(column).as_string::<i32>();
+            column.iter().flatten().map(str::to_owned).collect()
+        };
+        batches.iter().flat_map(|it| texts(it, 0).into_iter().zip(texts(it, 1))).collect()
     }
 
     /// The row of EXPLAIN that tells of the GPU.
