@@ -183,9 +183,12 @@ impl Pool {
         self.trim(driver, keep);
     }
 
-    /// Ends the pool; what is still in use is given back when it is freed.
+    /// Ends the pool; what is still in use is given back when it is freed and its stream has come
+    /// to that.
     pub(crate) fn destroy(&self, driver: &Driver) {
-        self.lock().destroyed = true;
+        let mut state = self.lock();
+        (state.destroyed, state.threshold) = (true, 0);
+        drop(state);
         self.trim(driver, 0);
     }
 

@@ -4,7 +4,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::ptr::null_mut;
 
-use cudarc::driver::sys::{self, CUmemPool_attribute as PoolAttribute, CUresult as Code};
+use cudarc::driver::sys::{
+    self, CUmemAllocationType, CUmemLocation, CUmemLocationType,
+    CUmemPool_attribute as PoolAttribute, CUmemPoolProps, CUresult as Code,
+};
 use cudarc::driver::{CudaContext, result};
 use simulated_cuda::harness::{alone, is_other, log, other, with};
 
@@ -210,6 +213,33 @@ fn a_pool_keeps_what_its_threshold_says() {
         }
         assert!(log(node, "cuMemAllocAsync").len() >= 4);
         assert_eq!(log(node, "cuMemAlloc_v2").len(), 1);
+    });
+}
+
+#[test]
+fn a_pool_that_has_ended_gives_back_what_comes_back() {
+    with(T4, &[("SIMULATED_GPU_HOLD_MS", "5000")], |node| unsafe {
+        let context = CudaContext::new(0).unwrap();
+        let stream = context.new_stream().unwrap();
+        let stream = stream.cu_stream();
+        let properties = CUmemPoolProps {
+            allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            location: CUmemLocation {
+                type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+                id: 0,
+            },
+            ..std::mem::zeroed()
+        };
+        let pool = result::mem_pool::create(&raw const properties).unwrap();
+        let mut all = u64::MAX;
+        let threshold = PoolAttribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+        result::mem_pool::set_attribute(pool, threshold, (&raw mut all).cast()).unwrap();
+        let memory = result::mem_pool::alloc_async(pool, MIB, stream).unwrap();
+        result::free_async(memory, stream).unwrap();
+        result::mem_pool::destroy(pool).unwrap();
+        assert_eq!(node.state.uses(0)[0].bytes as usize, MIB);
+        result::stream::synchronize(stream).unwrap();
+        assert!(node.state.uses(0).iter().all(|held| held.bytes == 0));
     });
 }
 
