@@ -179,12 +179,13 @@ impl Batch {
 }
 
 impl Split for Batch {
-    fn split(self) -> Result<[Self; 2], &'static str> {
-        if self.rows < 2 {
-            return Err("it is one row");
-        }
+    fn indivisible(&self) -> Option<&'static str> {
+        (self.rows < 2).then_some("it is one row")
+    }
+
+    fn split(self) -> [Self; 2] {
         let half = self.rows / 2;
-        Ok([self.slice(0, half), self.slice(half, self.rows - half)])
+        [self.slice(0, half), self.slice(half, self.rows - half)]
     }
 }
 

@@ -105,17 +105,19 @@ struct Resting {
 }
 
 impl Split for Resting {
-    fn split(self) -> Result<[Self; 2], &'static str> {
-        if self.keys == 0 {
-            return Err("it is one group");
+    fn indivisible(&self) -> Option<&'static str> {
+        match self.hashes {
+            _ if self.keys == 0 => Some("it is one group"),
+            Some(Hashes { low, high }) if low == high => Some("its groups have the same hash"),
+            _ => None,
         }
+    }
+
+    fn split(self) -> [Self; 2] {
         let Hashes { low, high } = self.hashes.unwrap_or(Hashes { low: i32::MIN, high: i32::MAX });
-        if low == high {
-            return Err("its groups have the same hash");
-        }
         let middle = ((i64::from(low) + i64::from(high)) >> 1) as i32;
         let of = |low, high| Self { hashes: Some(Hashes { low, high }), ..self.clone() };
-        Ok([of(low, middle), of(middle + 1, high)])
+        [of(low, middle), of(middle + 1, high)]
     }
 }
 

@@ -79,14 +79,20 @@ struct Uploads {
 /// Batches of the host that become one on the device.
 struct Pieces(Vec<RecordBatch>);
 
+impl Pieces {
+    fn rows(&self) -> usize {
+        self.0.iter().map(RecordBatch::num_rows).sum()
+    }
+}
+
 impl Split for Pieces {
-    fn split(self) -> Result<[Self; 2], &'static str> {
+    fn indivisible(&self) -> Option<&'static str> {
+        (self.rows() < 2).then_some("it is one row")
+    }
+
+    fn split(self) -> [Self; 2] {
+        let mut left = self.rows() / 2;
         let mut first = self.0;
-        let rows: usize = first.iter().map(RecordBatch::num_rows).sum();
-        if rows < 2 {
-            return Err("it is one row");
-        }
-        let mut left = rows / 2;
         let mut second = Vec::new();
         let whole = first.iter().take_while(|piece| {
             let fits = piece.num_rows() <= left;
@@ -101,7 +107,7 @@ impl Split for Pieces {
             second.push(cut.slice(left, cut.num_rows() - left));
         }
         second.extend(rest);
-        Ok([Self(first), Self(second)])
+        [Self(first), Self(second)]
     }
 }
 

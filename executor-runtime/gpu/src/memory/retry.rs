@@ -5,7 +5,7 @@
 //!            ▼                                                        │
 //!   inputs ▶ step ──▶ output                                          │
 //!            │ └──────────────────────────────────────────────────────┘
-//!            └ Split: the input becomes two, in its place
+//!            └ Split: the input becomes two, in its place; what can't is tried once more
 //! ```
 //!
 //! A step must be such that it can be taken again: it only reads its input, and what it took it
@@ -53,8 +53,11 @@ impl Recover for MemoryError {
 
 /// An input that can become two, whose outputs together are those of the whole.
 pub trait Split: Sized {
-    /// Both halves in order; or the error says why there are none, for the message.
-    fn split(self) -> Result<[Self; 2], &'static str>;
+    /// Why there are no halves, for the message; `None` if there are.
+    fn indivisible(&self) -> Option<&'static str>;
+
+    /// Both halves in order, if there are any.
+    fn split(self) -> [Self; 2];
 }
 
 /// How often steps were taken again.
@@ -85,13 +88,13 @@ pub fn with_retry<I: Split, O, E: Recover>(
 ) -> Result<Vec<O>, E> {
     let mut inputs = VecDeque::from([input]);
     let mut outputs = Vec::new();
-    let mut again = 0;
+    let (mut again, mut is_last_try) = (0, false);
     while let Some(input) = inputs.pop_front() {
         let error = match step(&input) {
             Ok(output) => {
                 outputs.push(output);
                 task.progressed();
-                again = 0;
+                (again, is_last_try) = (0, false);
                 continue;
             }
             Err(error) => error,
@@ -105,16 +108,21 @@ pub fn with_retry<I: Split, O, E: Recover>(
                 attempts.retries.fetch_add(1, Ordering::Relaxed);
                 inputs.push_front(input);
             }
-            Recovery::Split => {
-                attempts.splits.fetch_add(1, Ordering::Relaxed);
-                match input.split() {
-                    Ok([first, second]) => {
-                        inputs.push_front(second);
-                        inputs.push_front(first);
-                    }
-                    Err(reason) => return Err(error.cannot_split(reason)),
+            Recovery::Split => match input.indivisible() {
+                None => {
+                    attempts.splits.fetch_add(1, Ordering::Relaxed);
+                    let [first, second] = input.split();
+                    inputs.push_front(second);
+                    inputs.push_front(first);
                 }
-            }
+                // What was short may be there now: others give back too.
+                Some(_) if !is_last_try => {
+                    attempts.retries.fetch_add(1, Ordering::Relaxed);
+                    is_last_try = true;
+                    inputs.push_front(input);
+                }
+                Some(reason) => return Err(error.cannot_split(reason)),
+            },
             Recovery::Fail | Recovery::Restart => return Err(error),
         }
     }
@@ -129,8 +137,12 @@ pub fn with_retry_no_split<O, E: Recover>(
 ) -> Result<O, E> {
     struct Whole<F>(std::cell::RefCell<F>);
     impl<F> Split for Whole<F> {
-        fn split(self) -> Result<[Self; 2], &'static str> {
-            Err("the step has no smaller form")
+        fn indivisible(&self) -> Option<&'static str> {
+            Some("the step has no smaller form")
+        }
+
+        fn split(self) -> [Self; 2] {
+            unreachable!("what is indivisible is not split")
         }
     }
     let whole = Whole(std::cell::RefCell::new(step));

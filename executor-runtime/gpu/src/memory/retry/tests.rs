@@ -19,13 +19,14 @@ struct Rows {
 }
 
 impl Split for Rows {
-    fn split(self) -> Result<[Self; 2], &'static str> {
+    fn indivisible(&self) -> Option<&'static str> {
+        (self.range.len() < 2).then_some("it has one row")
+    }
+
+    fn split(self) -> [Self; 2] {
         let middle = self.range.start.midpoint(self.range.end);
-        if middle == self.range.start {
-            return Err("it has one row");
-        }
         let part = |range| Self { batch: Arc::clone(&self.batch), range };
-        Ok([part(self.range.start..middle), part(middle..self.range.end)])
+        [part(self.range.start..middle), part(middle..self.range.end)]
     }
 }
 
@@ -225,12 +226,12 @@ fn queries_that_share_too_little_give_the_same_answer() {
 struct Halves(u32);
 
 impl Split for Halves {
-    fn split(self) -> Result<[Self; 2], &'static str> {
-        if self.0 < 2 {
-            Err("it is one")
-        } else {
-            Ok([Self(self.0 / 2), Self(self.0 - self.0 / 2)])
-        }
+    fn indivisible(&self) -> Option<&'static str> {
+        (self.0 < 2).then_some("it is one")
+    }
+
+    fn split(self) -> [Self; 2] {
+        [Self(self.0 / 2), Self(self.0 - self.0 / 2)]
     }
 }
 
@@ -252,6 +253,13 @@ fn outputs_are_in_the_order_of_the_input_and_errors_end_it() {
         with_retry(&task, &attempts, Halves(4), |_| Err::<(), _>(split_error())).unwrap_err();
     assert!(error.to_string().contains("can't be split further: it is one"), "{error}");
     assert_eq!(error.recovery(), Recovery::Fail);
+    // Once more may do.
+    let mut failures = 1;
+    let output = with_retry_no_split(&task, &attempts, || {
+        failures -= 1;
+        if failures < 0 { Ok(7) } else { Err(split_error()) }
+    });
+    assert_eq!(output.unwrap(), 7);
     let error =
         with_retry_no_split(&task, &attempts, || Err::<(), _>(MemoryError::Retry)).unwrap_err();
     assert!(matches!(error, MemoryError::TooManyRetries(ATTEMPTS, _)), "{error}");
