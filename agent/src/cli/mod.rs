@@ -239,6 +239,8 @@ mod tests {
             &["creel", "run"],
             &["creel", "run", "--gpus", "0", "--", "true"],
             &["creel", "run", "--wait", "soon", "--", "true"],
+            &["creel", "yarn", "apply", "--queue", "gpu", "--label", "a b"],
+            &["creel", "yarn", "node-label", "--label", "1g.5gb"],
         ] {
             let error = Cli::try_parse_from(arguments).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{arguments:?}");

@@ -20,6 +20,7 @@ use crate::api;
 use crate::cli::stdout;
 use crate::error::Error;
 use crate::yarn::nvidia_smi;
+use crate::yarn::provider::label;
 
 /// The machine.
 const ROOT: &str = "/";
@@ -44,7 +45,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
     /// The label of --queue
-    #[arg(long, value_name = "LABEL", default_value = "gpu", requires = "queue")]
+    #[arg(long, value_name = "LABEL", default_value = "gpu", requires = "queue", value_parser = label::parse)]
     label: String,
 }
 

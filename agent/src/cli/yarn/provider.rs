@@ -14,7 +14,7 @@ use crate::yarn::provider::{self, attributes, health, label};
 pub(crate) struct LabelArguments {
     /// The label of a node with GPUs; the cluster must know it (yarn rmadmin
     /// -addToClusterNodeLabels)
-    #[arg(long, value_name = "NAME", default_value = "gpu")]
+    #[arg(long, value_name = "NAME", default_value = "gpu", value_parser = label::parse)]
     label: String,
     /// The model of the node's GPUs as the label, as NVIDIA-H200
     #[arg(long, conflicts_with = "label")]

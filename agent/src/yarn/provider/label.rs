@@ -17,6 +17,14 @@ pub enum Label {
     Model,
 }
 
+/// A label that an operator chose, if YARN takes it for one.
+///
+/// # Errors
+/// [`Error::Usage`] if it doesn't.
+pub fn parse(label: &str) -> Result<String, Error> {
+    checked_label(label).map(str::to_owned)
+}
+
 /// The script's output for that node. One without a GPU has no label; a GPU that is lost is one
 /// nevertheless, so that containers are not moved for it.
 pub fn print(snapshot: &Snapshot, label: &Label) -> Result<String, Error> {
