@@ -21,7 +21,8 @@
 //! else sees the node and what is their own, and may ask for a lease and end one of a process.
 
 pub use creel_discovery::{Health, HealthState};
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The version of this API's formats; a change that breaks a reader raises it.
 pub const SCHEMA: u32 = 1;
@@ -299,7 +300,19 @@ pub struct LeaseRequest {
     /// Whether only the lease of a container will do: outside of one, 404.
     pub in_container: bool,
     /// What the peer knows of itself.
+    #[serde(deserialize_with = "object")]
     pub hints: Hints,
+}
+
+/// A struct from a JSON object. Serde takes an array of its fields too, and so an empty one for
+/// all defaults.
+pub(crate) fn object<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: DeserializeOwned,
+    D: Deserializer<'de>,
+{
+    let object = serde_json::Map::deserialize(deserializer)?;
+    T::deserialize(serde_json::Value::Object(object)).map_err(D::Error::custom)
 }
 
 /// What a peer knows of itself. It counts where nobody else says it.

@@ -125,8 +125,9 @@ where
     if body.is_empty() {
         return Ok(api::LeaseRequest::default());
     }
-    serde_json::from_slice(&body)
-        .map_err(|error| bad(format!("the body is no request for a lease: {error}")))
+    let mut json = serde_json::Deserializer::from_slice(&body);
+    let request = api::object(&mut json).and_then(|request| json.end().map(|()| request));
+    request.map_err(|error| bad(format!("the body is no request for a lease: {error}")))
 }
 
 #[cfg(test)]
@@ -150,7 +151,15 @@ mod tests {
         let expected =
             api::LeaseRequest { gpus: Some(2), wait_ms: 500, hints, ..Default::default() };
         assert_eq!(request.unwrap(), expected);
-        for body in ["[", r#"{"gpus":-1}"#, r#"{"gpus":5000000000}"#, "null"] {
+        for body in [
+            "[",
+            "[]",
+            "null",
+            "{} {}",
+            r#"{"hints":[]}"#,
+            r#"{"gpus":-1}"#,
+            r#"{"gpus":5000000000}"#,
+        ] {
             assert!(parsed(body).await.unwrap_err().contains("no request"), "{body}");
         }
         let long = " ".repeat(MAX_BODY_BYTES + 1);
