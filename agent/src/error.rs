@@ -164,6 +164,14 @@ pub enum Error {
     /// What was asked for makes no sense.
     #[error("{0}")]
     Usage(String),
+    /// A program that was to be run can't be.
+    #[error("cannot run {}: {source}", program.display())]
+    Program {
+        /// The program.
+        program: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
     /// A file with SQL can't be read.
     #[error("cannot read SQL from {name}: {source}")]
     Input {

@@ -9,6 +9,8 @@
 //! | 4 | not allowed |
 //! | 5 | not found |
 //! | 6 | refused by the state of things |
+//! | 126 | `creel run`: the program can't be run |
+//! | 127 | `creel run`: there is no such program |
 //! | 130 | interrupted |
 
 use std::io::ErrorKind;
@@ -31,6 +33,9 @@ fn number(error: &Error) -> u8 {
         Error::NotAllowed(_) => 4,
         Error::NotFound(_) => 5,
         Error::Refused(_) => 6,
+        // As shells have it (POSIX, "Exit Status for Commands").
+        Error::Program { source, .. } if source.kind() == ErrorKind::NotFound => 127,
+        Error::Program { .. } => 126,
         Error::Yarn(error) => match error.kind() {
             Kind::Usage => 2,
             Kind::NotAllowed => 4,
@@ -59,7 +64,10 @@ mod tests {
     #[test]
     fn every_way_to_end_has_its_code() {
         let unreachable = Error::Unreachable { socket: "/s".into(), reason: "x".into() };
+        let program = |kind: ErrorKind| Error::Program { program: "p".into(), source: kind.into() };
         for (error, expected) in [
+            (program(ErrorKind::NotFound), 127),
+            (program(ErrorKind::PermissionDenied), 126),
             (Error::Failed("x".into()), 1),
             (Error::Output(ErrorKind::StorageFull.into()), 1),
             (Error::Usage("x".into()), 2),

@@ -58,7 +58,8 @@ const GLOBAL: &str = "Options of all commands";
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 agent not reachable, 4 not allowed, 5 not found,
-6 refused by the state of things, 130 interrupted.";
+6 refused by the state of things, 126 and 127 (run) as shells have them for a program that can't be
+run or isn't there, 130 interrupted.";
 
 #[derive(Debug, Subcommand)]
 enum Command {

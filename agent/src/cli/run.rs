@@ -51,12 +51,12 @@ pub(crate) async fn run(arguments: &Arguments, client: &Client) -> Result<(), Er
     // A container may hold more than it asks for here.
     let devices = lease.devices.get(..arguments.gpus as usize).unwrap_or(&lease.devices);
     let program = &arguments.command[0];
-    let error = Command::new(program)
+    let source = Command::new(program)
         .args(&arguments.command[1..])
         .env("CUDA_VISIBLE_DEVICES", devices.join(","))
         .env(LEASE_VARIABLE, &lease.id)
         .exec();
-    Err(Error::Failed(format!("cannot run {}: {error}", program.display())))
+    Err(Error::Program { program: program.into(), source })
 }
 
 async fn ask(arguments: &Arguments, client: &Client) -> Result<api::Granted, Error> {

@@ -403,7 +403,9 @@ fn a_program_runs_with_gpus_of_its_own() {
     assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
 
     let missing = agent.creel(&["run", "no-such-program"]).output().unwrap();
-    assert_eq!(missing.status.code(), Some(1));
+    assert_eq!(missing.status.code(), Some(127));
+    let no_program = agent.creel(&["run", "/"]).output().unwrap();
+    assert_eq!(no_program.status.code(), Some(126));
     let unknown = agent.creel(&["lease", "show", "lease-99"]).output().unwrap();
     assert_eq!(unknown.status.code(), Some(5));
 }
