@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::RETRY_AFTER;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
@@ -100,6 +101,7 @@ impl Client {
             .map_err(|error| Error::Usage(format!("{path:?} is no path of the API: {error}")))?;
         let response = sender.send_request(request).await.map_err(|error| self.cut(&error))?;
         let status = response.status();
+        let is_busy = response.headers().contains_key(RETRY_AFTER);
         let body =
             response.into_body().collect().await.map_err(|error| self.cut(&error))?.to_bytes();
         if status.is_success() {
@@ -109,6 +111,7 @@ impl Client {
         Err(match status {
             StatusCode::FORBIDDEN => Error::NotAllowed(failure.error),
             StatusCode::NOT_FOUND => Error::NotFound(failure.error),
+            StatusCode::SERVICE_UNAVAILABLE if is_busy => Error::Busy(failure.error),
             StatusCode::CONFLICT | StatusCode::SERVICE_UNAVAILABLE => Error::Refused(failure.error),
             _ => Error::Failed(failure.error),
         })
@@ -190,6 +193,7 @@ mod tests {
             ("404 Not Found", |error| matches!(error, Error::NotFound(_))),
             ("409 Conflict", |error| matches!(error, Error::Refused(_))),
             ("503 Service Unavailable", |error| matches!(error, Error::Refused(_))),
+            ("503 Service Unavailable\r\nretry-after: 1", |error| matches!(error, Error::Busy(_))),
             ("500 Internal Server Error", |error| matches!(error, Error::Failed(_))),
         ] {
             let (_directory, client) = answering(response(status, r#"{"schema":1,"error":"why"}"#));

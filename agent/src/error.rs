@@ -158,6 +158,9 @@ pub enum Error {
     /// As things stand, it can't be done.
     #[error("{0}")]
     Refused(String),
+    /// The agent has too much to do just now; again in a moment.
+    #[error("{0}")]
+    Busy(String),
     /// It was tried, and failed.
     #[error("{0}")]
     Failed(String),

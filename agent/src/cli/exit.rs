@@ -32,7 +32,7 @@ fn number(error: &Error) -> u8 {
         Error::Unreachable { .. } => 3,
         Error::NotAllowed(_) => 4,
         Error::NotFound(_) => 5,
-        Error::Refused(_) => 6,
+        Error::Refused(_) | Error::Busy(_) => 6,
         // As shells have it (POSIX, "Exit Status for Commands").
         Error::Program { source, .. } if source.kind() == ErrorKind::NotFound => 127,
         Error::Program { .. } => 126,
@@ -76,6 +76,7 @@ mod tests {
             (Error::NotAllowed("x".into()), 4),
             (Error::NotFound("x".into()), 5),
             (Error::Refused("x".into()), 6),
+            (Error::Busy("x".into()), 6),
             (Error::Interrupted, 130),
             (Error::Output(ErrorKind::BrokenPipe.into()), 0),
         ] {

@@ -18,6 +18,8 @@ use crate::leases::{LEASE_VARIABLE, MAX_WAIT};
 /// A request that waits longer is asked in parts of this.
 const PART: Duration = Duration::from_mins(3);
 const _: () = assert!(PART.as_secs() < MAX_WAIT.as_secs());
+/// What is asked again of an agent that has too much to do is so after that.
+const PAUSE: Duration = Duration::from_millis(250);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -70,6 +72,9 @@ async fn ask(arguments: &Arguments, client: &Client) -> Result<api::Granted, Err
         };
         match client.post("/v1/leases", &request, wait).await {
             Err(Error::Refused(_)) if Instant::now() < deadline && wait == PART => {}
+            Err(Error::Busy(_)) if Instant::now() < deadline => {
+                tokio::time::sleep(PAUSE.min(deadline - Instant::now())).await;
+            }
             answered => return answered?.parse(),
         }
     }

@@ -17,6 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::SendFlags;
+use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -31,12 +32,14 @@ use crate::leases::Leases;
 use crate::peer::{Looks, Peer, Proc};
 use crate::socket::Socket;
 
-/// Connections of one user at one time; more are turned away.
+/// Connections of one user at one time; as many more are turned away, and others closed.
 const OF_ONE: usize = 128;
 /// And of all users.
 const TOGETHER: usize = 1024;
 /// What a client may take to send a request's head, or to send the next request.
 const REQUEST: Duration = Duration::from_secs(10);
+/// What who is turned away may take to send a request.
+const LAST_REQUEST: Duration = Duration::from_secs(1);
 /// How long a connection may stay.
 const STAY: Duration = Duration::from_mins(5);
 /// What a request's head may have.
@@ -75,13 +78,21 @@ impl Control {
 
 /// Accepts connections and answers their requests, for ever.
 pub async fn serve(socket: Socket, control: Arc<Control>, looks: Looks) {
-    let connections = Connections::default();
+    let (connections, turned_away) = (Connections::default(), Connections::default());
     loop {
         let stream = socket.accept().await;
         let Ok(credentials) = stream.peer_cred() else { continue };
-        let Some(place) = connections.enter(credentials.uid(), OF_ONE, TOGETHER) else {
-            let reason = format!("too many connections: one user may have {OF_ONE}; close some");
-            turn_away(&stream, reason);
+        let uid = credentials.uid();
+        let Some(place) = connections.enter(uid, OF_ONE, TOGETHER) else {
+            let reason = format!(
+                "too many connections: one user may have {OF_ONE}; close some, or try again"
+            );
+            if let Some(place) = turned_away.enter(uid, OF_ONE, TOGETHER) {
+                tokio::spawn(async move {
+                    let _place = place;
+                    turn_away(stream, reason).await;
+                });
+            }
             continue;
         };
         let (control, looks) = (Arc::clone(&control), looks.clone());
@@ -92,18 +103,21 @@ pub async fn serve(socket: Socket, control: Arc<Control>, looks: Looks) {
     }
 }
 
-/// Answers without having read a request, as far as the socket takes it at once.
-fn turn_away(stream: &UnixStream, error: String) {
+/// Answers whatever is asked, as far as the socket takes it at once. Not before it is asked: most
+/// clients take that for a broken connection.
+async fn turn_away(mut stream: UnixStream, error: String) {
     debug!("a control connection is turned away: {error}");
+    let mut request = vec![0; MAX_HEAD_BYTES];
+    let _ = tokio::time::timeout(LAST_REQUEST, stream.read(&mut request)).await;
     let failure = api::Failure { schema: api::SCHEMA, error };
     let body = serde_json::to_string(&failure).unwrap_or_default();
     let answer = format!(
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+         Content-Length: {}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let _ = rustix::net::send(stream, answer.as_bytes(), flags);
+    let _ = rustix::net::send(&stream, answer.as_bytes(), flags);
 }
 
 async fn converse(stream: UnixStream, control: &Control, looks: &Looks) {
@@ -112,7 +126,7 @@ async fn converse(stream: UnixStream, control: &Control, looks: &Looks) {
         Err(error) => {
             let reason =
                 format!("the agent can't see which process this connection is from: {error}");
-            return turn_away(&stream, reason);
+            return turn_away(stream, reason).await;
         }
     };
     let group = control.settings.borrow().agent_group.clone();
@@ -134,21 +148,24 @@ async fn converse(stream: UnixStream, control: &Control, looks: &Looks) {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt;
+    use tokio::io::AsyncWriteExt;
 
     use super::*;
 
     #[tokio::test]
     async fn who_is_turned_away_is_told_why() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        turn_away(&ours, "because".to_owned());
-        drop(ours);
+        let turning_away = tokio::spawn(turn_away(ours, "why".to_owned()));
+        tokio::task::yield_now().await;
+        assert!(theirs.try_read(&mut [0]).is_err(), "nothing has been asked");
+        theirs.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        turning_away.await.unwrap();
         let mut answer = String::new();
         theirs.read_to_string(&mut answer).await.unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
         assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
         let failure: api::Failure = serde_json::from_str(body).unwrap();
-        assert_eq!(failure.error, "because");
+        assert_eq!(failure.error, "why");
     }
 }

@@ -411,6 +411,24 @@ fn a_program_runs_with_gpus_of_its_own() {
 }
 
 #[test]
+fn a_program_waits_for_an_agent_that_has_too_much_to_do() {
+    let node = Node::new();
+    node.gpus(1);
+    let agent = node.start();
+    let connect = |_| std::os::unix::net::UnixStream::connect(agent.socket("agent.sock")).unwrap();
+    let open: Vec<_> = (0..128).map(connect).collect();
+    let at_once = agent.creel(&["run", "--wait", "0s", "true"]).output().unwrap();
+    let text = String::from_utf8_lossy(&at_once.stderr);
+    assert_eq!(at_once.status.code(), Some(6), "{text}");
+    assert!(text.contains("too many connections"), "{text}");
+    let mut waits = agent.creel(&["run", "--wait", "30s", "true"]).spawn().unwrap();
+    let turned_away = || agent.log().matches("a control connection is turned away").count();
+    eventually("it was turned away, and again", || turned_away() >= 3);
+    drop(open);
+    assert!(waits.wait().unwrap().success());
+}
+
+#[test]
 fn who_runs_a_program_may_end_its_lease() {
     if !is_root("who_runs_a_program_may_end_its_lease") {
         return;
