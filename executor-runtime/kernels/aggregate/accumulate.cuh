@@ -82,8 +82,8 @@ struct SumI128 {
 // All that fits into 64 bits, as keys of `order.cuh`.
 __device__ inline u64 key_of(const Column& column, u32 row) {
     switch (column.layout) {
-        case Layout::F32: return order_key(value<float>(column, row));
-        case Layout::F64: return order_key(value<double>(column, row));
+        case Layout::F32: return total_key(value<float>(column, row));
+        case Layout::F64: return total_key(value<double>(column, row));
         default: return order_key(integer(column, row));
     }
 }

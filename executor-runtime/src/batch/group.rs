@@ -25,7 +25,7 @@ const FLOAT_STATE: u32 = 16;
 
 /// What is computed: of which column, by its place, or of the rows themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct Reduction {
     /// The column.
     pub argument: Option<usize>,
     /// What of it.
@@ -33,13 +33,13 @@ pub struct Task {
 }
 
 /// One row for each group: its keys, which are the first columns of the batch, then the results of
-/// the tasks. `schema` has their types. Groups come in the order in which they first appear; without
+/// the reductions. `schema` has their types. Groups come in the order in which they first appear; without
 /// keys there is one group, even of no rows.
 pub fn group(
     work: &Work<'_>,
     batch: &Batch,
     keys: usize,
-    tasks: &[Task],
+    reductions: &[Reduction],
     schema: &SchemaRef,
 ) -> Result<Batch, GpuError> {
     let held = hold(batch.columns(), work)?;
@@ -66,8 +66,8 @@ pub fn group(
         counts: Vec::new(),
         draft,
     };
-    for (task, field) in tasks.iter().zip(&schema.fields()[keys..]) {
-        let column = states.compute(*task, field.data_type())?;
+    for (reduction, field) in reductions.iter().zip(&schema.fields()[keys..]) {
+        let column = states.compute(*reduction, field.data_type())?;
         states.draft.push(column);
     }
     Ok(states.draft.finish(work, groups))
@@ -162,8 +162,12 @@ struct States<'a, 'w> {
 }
 
 impl States<'_, '_> {
-    fn compute(&mut self, task: Task, data_type: &DataType) -> Result<DraftColumn, GpuError> {
-        let Task { argument, operation } = task;
+    fn compute(
+        &mut self,
+        reduction: Reduction,
+        data_type: &DataType,
+    ) -> Result<DraftColumn, GpuError> {
+        let Reduction { argument, operation } = reduction;
         let data_type = data_type.clone();
         match operation {
             Operation::Count => {

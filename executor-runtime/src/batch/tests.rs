@@ -225,10 +225,10 @@ fn rows_are_selected() {
 #[test]
 fn groups_of_no_rows_and_of_many() {
     on_each_pool(|work| {
-        let tasks = [
-            group::Task { argument: None, operation: Operation::Count },
-            group::Task { argument: Some(1), operation: Operation::Sum },
-            group::Task { argument: Some(2), operation: Operation::Max },
+        let reductions = [
+            group::Reduction { argument: None, operation: Operation::Count },
+            group::Reduction { argument: Some(1), operation: Operation::Sum },
+            group::Reduction { argument: Some(2), operation: Operation::Max },
         ];
         let fields = |key: Option<DataType>| {
             let key = key.map(|data_type| Field::new("k", data_type, true));
@@ -243,17 +243,19 @@ fn groups_of_no_rows_and_of_many() {
         let schema = all.schema();
         let batch = upload(work, &schema, std::slice::from_ref(&all)).unwrap();
         // One group.
-        let whole = group::group(work, &batch, 0, &tasks, &fields(None)).unwrap();
+        let whole = group::group(work, &batch, 0, &reductions, &fields(None)).unwrap();
         let found = back(work, &whole, &fields(None), 10);
         assert_eq!(found.num_rows(), 1);
         // Each row of its own, but for the nulls: far more than a table has room for at first.
-        let keyed = group::group(work, &batch, 1, &tasks, &fields(Some(DataType::Int32))).unwrap();
+        let keyed =
+            group::group(work, &batch, 1, &reductions, &fields(Some(DataType::Int32))).unwrap();
         assert_eq!(keyed.rows() as usize, 1000 - 143 + 1);
         // None at all.
         let nothing = batch.slice(0, 0);
-        let none = group::group(work, &nothing, 1, &tasks, &fields(Some(DataType::Int32))).unwrap();
+        let none =
+            group::group(work, &nothing, 1, &reductions, &fields(Some(DataType::Int32))).unwrap();
         assert_eq!(none.rows(), 0);
-        let one = group::group(work, &nothing, 0, &tasks, &fields(None)).unwrap();
+        let one = group::group(work, &nothing, 0, &reductions, &fields(None)).unwrap();
         let found = back(work, &one, &fields(None), 10);
         assert_eq!(found.column(0).as_ref(), &Int64Array::from(vec![0]));
         assert_eq!(found.column(1).as_ref(), &Int64Array::from(vec![None]));

@@ -11,7 +11,6 @@
 //! part of the groups at a time, by the hash of their keys.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 use creel_gpu::memory::retry::{Split, with_retry, with_retry_no_split};
@@ -26,7 +25,7 @@ use super::computation::{Aggregation, Computation, Output, Pass};
 use super::metrics::GpuMetrics;
 use super::node::{GpuExec, Operator};
 use super::stream::DeviceStream;
-use crate::batch::group::{self, Task};
+use crate::batch::group::{self, Reduction};
 use crate::batch::{Batch, concat, evaluate, select, upload};
 use crate::gpu::{GpuError, Work};
 
@@ -61,11 +60,11 @@ impl HashAggregate {
     fn first(&self, work: &Work<'_>, batch: &Batch) -> Result<Batch, GpuError> {
         let Aggregation { arguments, keys, states, schema, .. } = &*self.aggregation;
         let arguments = evaluate::compute(work, arguments, batch)?;
-        let tasks: Vec<_> = states
+        let reductions: Vec<_> = states
             .iter()
-            .map(|state| Task { argument: state.argument, operation: state.operation })
+            .map(|state| Reduction { argument: state.argument, operation: state.operation })
             .collect();
-        group::group(work, &arguments, *keys, &tasks, schema)
+        group::group(work, &arguments, *keys, &reductions, schema)
     }
 
     /// The groups of several, or of a part of them; `None` if that part has none.
@@ -84,14 +83,17 @@ impl HashAggregate {
         }
         let whole = concat::concat(work, &batches)?;
         drop(batches);
-        let tasks: Vec<_> = self
+        let reductions: Vec<_> = self
             .aggregation
             .states
             .iter()
             .enumerate()
-            .map(|(place, state)| Task { argument: Some(keys + place), operation: state.merge })
+            .map(|(place, state)| Reduction {
+                argument: Some(keys + place),
+                operation: state.merge,
+            })
             .collect();
-        group::group(work, &whole, keys, &tasks, &self.aggregation.schema).map(Some)
+        group::group(work, &whole, keys, &reductions, &self.aggregation.schema).map(Some)
     }
 }
 
@@ -192,12 +194,6 @@ struct Aggregated {
     at_end: bool,
     ready: VecDeque<Batch>,
     metrics: GpuMetrics,
-}
-
-impl fmt::Debug for Aggregated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Aggregated").field("aggregate", &self.aggregate).finish_non_exhaustive()
-    }
 }
 
 impl Aggregated {
