@@ -1,6 +1,6 @@
 //! A device in use: its context, and the kernels that were loaded into it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,8 +17,8 @@ pub struct Context {
     device: Device,
     handle: sys::CUcontext,
     loaded: Mutex<Loaded>,
-    /// Streams that nobody has now.
-    idle_streams: Mutex<Vec<sys::CUstream>>,
+    /// Streams that nobody has now, the one longest so first: its work is done the sooner.
+    idle_streams: Mutex<VecDeque<sys::CUstream>>,
 }
 
 /// What was loaded until now: modules come with the first kernel that is asked for.
@@ -72,7 +72,7 @@ impl Context {
 
     /// The streams that nobody has now. They are there as long as the context is: memory goes back
     /// to a pool in the order of a stream, which may be after its owner is gone.
-    pub(super) fn idle_streams(&self) -> MutexGuard<'_, Vec<sys::CUstream>> {
+    pub(super) fn idle_streams(&self) -> MutexGuard<'_, VecDeque<sys::CUstream>> {
         self.idle_streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -25,7 +25,7 @@ unsafe impl Sync for Stream {}
 impl Stream {
     pub(super) fn new(context: Arc<Context>) -> Result<Self, DeviceError> {
         context.bind()?;
-        let idle = context.idle_streams().pop();
+        let idle = context.idle_streams().pop_front();
         let handle = match idle {
             Some(handle) => handle,
             None => result::stream::create(result::stream::StreamKind::NonBlocking)
@@ -179,7 +179,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.context.idle_streams().push(self.handle);
+        self.context.idle_streams().push_back(self.handle);
     }
 }
 

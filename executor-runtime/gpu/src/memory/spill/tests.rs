@@ -26,10 +26,10 @@ pub(crate) struct Buffer {
 }
 
 impl Device {
-    pub(crate) fn new(bytes: u64) -> Self {
+    pub(crate) fn new(kind: PoolKind, bytes: u64) -> Self {
         let size = PoolSize {
             sizing: PoolSizing::Current,
-            pool: PoolKind::Arena,
+            pool: kind,
             initial: bytes,
             maximum: bytes,
             warnings: Vec::new(),
@@ -105,7 +105,7 @@ fn bench(device: u64, host: u64, disk: u64) -> Bench {
     let ledger = Ledger::new(limits, Permits::fixed(4));
     let directory = SpillDirectory::new(at.path(), disk * KIB);
     // The pool has room for more than the ledger gives, so that fragments are no matter here.
-    let store = SpillStore::new(Device::new(4 << 20), host * KIB, directory);
+    let store = SpillStore::new(Device::new(PoolKind::Arena, 4 << 20), host * KIB, directory);
     ledger.set_spiller(Arc::new(store.clone()));
     Bench { ledger, store, at }
 }
