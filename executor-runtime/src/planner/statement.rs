@@ -31,18 +31,15 @@ pub async fn plan(
     gpu: Result<(), &NoGpu>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let mode = settings.gpu_mode;
-    let (state, plan, report) = match nowhere(mode, gpu) {
-        Some(reason) => {
-            let plan = state.create_physical_plan(statement).await?;
-            (state, plan, Report::nowhere(reason))
-        }
-        None => {
-            let rule = GpuRule::new(mode, settings.gpu_min_rows, settings.gpu_batch_bytes.0);
-            let rule = Arc::new(rule);
-            let state = with_rule(state, Arc::clone(&rule));
-            let plan = state.create_physical_plan(statement).await?;
-            (state, plan, rule.report())
-        }
+    let (state, plan, report) = if let Some(reason) = nowhere(mode, gpu) {
+        let plan = state.create_physical_plan(statement).await?;
+        (state, plan, Report::nowhere(reason))
+    } else {
+        let rule = GpuRule::new(mode, settings.gpu_min_rows, settings.gpu_batch_bytes.0);
+        let rule = Arc::new(rule);
+        let state = with_rule(state, Arc::clone(&rule));
+        let plan = state.create_physical_plan(statement).await?;
+        (state, plan, rule.report())
     };
     let text = told(mode, settings.gpu_explain, gpu, &report);
     if plan.is::<ExplainExec>() {
