@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::engine::Engine;
 use crate::engine::session::Session;
-use crate::error::Result;
+use crate::error::{ExecutorError, Result};
 use crate::gpu::Gpu;
 
 const T4: &str = "[[gpu]]\nmodel = 't4'";
@@ -191,5 +191,154 @@ fn a_device_that_is_too_small_spills_and_splits() {
         }
         let report = node.gpu().report();
         assert!(report.ledger.splits + report.spill.to_host > 0, "{report:?}");
+    });
+}
+
+/// Columns of all types, with nulls, NaN, both zeros, infinities and the ends of ranges.
+const ODD: &str = "
+    SELECT value AS n,
+           CASE value % 7 WHEN 0 THEN NULL WHEN 1 THEN 9223372036854775807
+               WHEN 2 THEN -9223372036854775807 - 1 WHEN 3 THEN 0 ELSE value * 3 - 40 END AS i,
+           CAST(CASE WHEN value % 5 = 0 THEN NULL WHEN value % 11 = 0 THEN -2147483648
+               ELSE value - 50 END AS INT) AS j,
+           arrow_cast(CASE WHEN value % 6 > 0 THEN value % 128 - 64 END, 'Int8') AS i8,
+           arrow_cast(value - 30, 'Int16') AS i16,
+           CASE value % 9 WHEN 0 THEN NULL WHEN 1 THEN 'NaN'::double WHEN 2 THEN '-0.0'::double
+               WHEN 3 THEN 0.0 WHEN 4 THEN 'Infinity'::double WHEN 5 THEN '-Infinity'::double
+               ELSE value * 0.37 - 8 END AS f,
+           arrow_cast(CASE value % 4 WHEN 0 THEN NULL WHEN 1 THEN '-0.0'::double
+               ELSE value * 0.1 END, 'Float32') AS f32,
+           arrow_cast(CASE WHEN value % 8 > 0 THEN (value - 50) * 1.37 END,
+               'Decimal128(15, 2)') AS d,
+           arrow_cast(value * 0.013, 'Decimal128(10, 4)') AS e,
+           arrow_cast(value * 0.5, 'Decimal64(9, 3)') AS q,
+           arrow_cast(value * 0.5, 'Decimal64(4, 1)') AS q4,
+           CASE WHEN value % 10 > 0 THEN 'text ' || (value % 13) END AS s,
+           arrow_cast(CASE WHEN value % 10 <> 3 THEN 'key ' || (value % 4) END,
+               'Dictionary(Int32, Utf8)') AS k,
+           arrow_cast('large ' || (value % 3), 'LargeUtf8') AS ls,
+           CASE WHEN value % 3 > 0 THEN value % 2 = 0 END AS p, value % 2 = 1 AS o,
+           CAST(CAST(value * 97 - 5000 AS INT) AS DATE) AS t,
+           CAST(CAST(CASE WHEN value % 9 > 0 THEN value * 31 END AS INT) AS DATE) AS u,
+           arrow_cast(value * 7919000000123 - 40000000000000, 'Timestamp(Nanosecond, None)') AS ns,
+           arrow_cast(value * 86399 - 400000, 'Timestamp(Second, None)') AS sec,
+           arrow_cast(value * 7919000123, 'Timestamp(Microsecond, Some(\"+02:00\"))') AS tz
+    FROM generate_series(1, 300)";
+
+/// What the planner takes, by lines.
+const EXPRESSIONS: &str = "
+    i + 1; i - j; i * 3; i / 2; i % 5; -i; j + j; j / 3; i8 + i8; i8 * i8; i16 * i16; -i8; -d; -q
+    f + 1; f / 2; f % 3; f32 * f32; -f; d + e; d - e; d * e; d / e; d % e; d * 2; d / 3; d + j; d * f
+    q + q; q * q; q / 2; q - 0.5; q % 2; t - u; u - t
+    i = 0; i <> j; f = 0.0; f < 1.0; f >= 'NaN'::double; f32 > 3; d > e; d = 1.37; q < 5; p = o; p < o
+    s = 'text 3'; s < 'text 2'; k = 'key 1'; k >= s; ls = 'large 2'; ls <> s; t > u; sec > ns; tz = tz
+    i IS DISTINCT FROM j; p IS NOT DISTINCT FROM o; f IS DISTINCT FROM 0.0; s IS NOT DISTINCT FROM k
+    p AND o; p OR o; NOT p; p IS TRUE; p IS NOT FALSE; p IS UNKNOWN; p IS NOT UNKNOWN; k IS NULL
+    CASE WHEN n <> 3 THEN 100 / (n - 3) END
+    CASE WHEN n = 3 THEN 0 WHEN 100 / (n - 3) > 5 THEN 1 ELSE 2 END; CASE WHEN p THEN s ELSE ls END
+    CASE WHEN p THEN s END; CASE WHEN i > 0 THEN d WHEN j > 0 THEN d + d ELSE d - d END
+    CASE s WHEN 'text 1' THEN 1 WHEN 'text 2' THEN 2 END; CASE j WHEN 3 THEN 'a' ELSE 'c' END
+    CASE WHEN p THEN NULL ELSE j END; CASE p WHEN o THEN 1 ELSE 3 END; CASE WHEN o THEN f ELSE f32 END
+    TRY_CAST(i AS INT); TRY_CAST(j AS SMALLINT); CAST(i8 AS BIGINT); CAST(j AS DOUBLE)
+    TRY_CAST(f AS INT); TRY_CAST(f AS BIGINT); CAST(f32 AS DOUBLE); CAST(f AS REAL); CAST(p AS INT)
+    CAST(j AS BOOLEAN); CAST(f AS BOOLEAN); CAST(d AS DOUBLE); CAST(d AS INT); CAST(q AS DOUBLE)
+    CAST(d AS DECIMAL(20, 4)); CAST(d AS DECIMAL(15, 1)); TRY_CAST(d AS DECIMAL(4, 2))
+    TRY_CAST(j AS DECIMAL(12, 3)); TRY_CAST(i AS DECIMAL(12, 3)); TRY_CAST(f AS DECIMAL(10, 3))
+    arrow_cast(q, 'Decimal128(20, 5)'); arrow_cast(d, 'Decimal64(12, 1)')
+    CAST(t AS TIMESTAMP); CAST(ns AS DATE); CAST(sec AS DATE); CAST(ns AS BIGINT); CAST(tz AS BIGINT)
+    arrow_cast(sec, 'Timestamp(Millisecond, None)'); arrow_cast(ns, 'Timestamp(Second, None)')
+    arrow_cast(tz, 'Timestamp(Second, Some(\"-05:00\"))'); CAST(t AS INT); CAST(j AS DATE)
+    arrow_cast(tz, 'Timestamp(Second, None)'); arrow_cast(j, 'Timestamp(Second, Some(\"-05:00\"))')
+    arrow_cast(k, 'Utf8'); arrow_cast(ls, 'Utf8View'); arrow_cast(s, 'LargeUtf8')
+    i IN (0, 5, 8, 11, 14, 17); j NOT IN (1, 2, 3, 4, NULL, 7); d IN (1.37, 2.74, 4.11, 5.48)
+    s IN ('text 1', 'text 2', 'text 3', 'text 9'); k NOT IN ('key 1', 'key 2', 'x', 'y')
+    q BETWEEN 1 AND 20; coalesce(i, j, 7); coalesce(s, ls, 'none'); coalesce(k, s); nvl(f, 1.5)
+    nullif(j, 3); nullif(s, 'text 4'); nullif(d, e); nullif(p, o)
+    date_part('year', t); date_part('quarter', t); date_part('month', ns); date_part('week', ns)
+    date_part('isoyear', t); date_part('day', t); date_part('doy', t); date_part('dow', u)
+    date_part('isodow', u); date_part('hour', ns); date_part('minute', ns); date_part('second', ns)
+    date_part('millisecond', ns); date_part('microsecond', ns); date_part('hour', t)
+    date_part('second', sec); date_part('millisecond', sec); extract(minute FROM sec)";
+
+const AGGREGATES: &str = "
+    count(*); count(i); count(k); count(s); sum(i); sum(j); sum(i8); sum(d); sum(q); sum(q4)
+    sum(n * 0.5); avg(n * 0.5); avg(j); avg(d); avg(e); avg(q); avg(q4); min(i); max(i); min(i8)
+    max(i16); min(d); max(d); min(q); max(q); min(s); max(s); min(ls); max(k); min(p); max(p); min(u)
+    max(ns); min(tz); min(n * 0.1); sum(j) FILTER (WHERE p); count(*) FILTER (WHERE j > 0)
+    avg(d) FILTER (WHERE o); min(s) FILTER (WHERE p); sum(1)";
+
+const KEYS: [&str; 14] = [
+    "i",
+    "j",
+    "i8",
+    "f",
+    "f32",
+    "d",
+    "q",
+    "s",
+    "k",
+    "p, o",
+    "u, tz",
+    "s, k, f",
+    "n % 3",
+    "coalesce(ls, s)",
+];
+
+fn told(answer: Result<String>) -> String {
+    answer.unwrap_or_else(|error| error.to_string())
+}
+
+fn items(lists: &str) -> Vec<&str> {
+    let lines = lists.lines().flat_map(|line| line.split("; "));
+    lines.map(str::trim).filter(|item| !item.is_empty()).collect()
+}
+
+#[test]
+fn all_that_the_planner_takes_gives_the_cpus_answers() {
+    on_gpu(&[("gpu.mode", "required")], async |node| {
+        let (gpu, cpu) = (node.session(), node.session());
+        cpu.set("gpu.mode", Some("off")).unwrap();
+        let frame = SessionContext::new().sql(ODD).await.unwrap();
+        let path = node.directory.path().join("odd.parquet");
+        let options = DataFrameWriteOptions::new().with_single_file_output(true);
+        frame.write_parquet(path.to_str().unwrap(), options, None).await.unwrap();
+        // With a filter, so that the scan doesn't compute them.
+        let columns = |items: &[&str]| -> String {
+            let named = items.iter().enumerate().map(|(at, item)| format!(", {item} AS c{at}"));
+            named.collect()
+        };
+        let mut queries = Vec::new();
+        for some in items(EXPRESSIONS).chunks(8) {
+            let columns = columns(some);
+            queries.push(format!("SELECT n{columns} FROM 'odd.parquet' WHERE n > 0 ORDER BY n"));
+        }
+        for some in items(AGGREGATES).chunks(14) {
+            let columns = columns(some);
+            queries.push(format!("SELECT 1 AS one{columns} FROM 'odd.parquet'"));
+            queries.push(format!("SELECT 1 AS one{columns} FROM 'odd.parquet' WHERE n < 0"));
+            queries.extend(KEYS.map(|key| {
+                format!("SELECT {key}{columns} FROM 'odd.parquet' GROUP BY {key} ORDER BY {key}")
+            }));
+        }
+        let mut differ = Vec::new();
+        for sql in queries {
+            let (expected, found) = (answer(&cpu, &sql).await, answer(&gpu, &sql).await);
+            if expected.is_err() {
+                differ.push(format!("{expected:?} on the CPU\n{sql}"));
+            }
+            let (expected, found) = (expected.unwrap_or_default(), told(found));
+            let lines = found.lines().zip(expected.lines()).filter(|(found, it)| found != it);
+            differ.extend(lines.take(2).map(|(found, it)| format!("{found}\n{it}\n{sql}")));
+        }
+        assert!(differ.is_empty(), "{}", differ.join("\n"));
+        for failing in
+            ["CAST(i AS INT)", "CAST(f AS INT)", "CAST(d AS DECIMAL(4, 2))", "7 / (n - 3)"]
+        {
+            let sql = format!("SELECT {failing} FROM 'odd.parquet' WHERE n > 0");
+            for session in [&cpu, &gpu] {
+                let error = answer(session, &sql).await.expect_err(&sql);
+                assert!(!matches!(error, ExecutorError::Refused { .. }), "{sql}: {error}");
+            }
+        }
     });
 }

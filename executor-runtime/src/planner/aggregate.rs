@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use creel_gpu::program::DataType as DeviceType;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, Literal, lit};
 use datafusion::physical_plan::aggregates::{
     AggregateExec, AggregateInputMode, AggregateOutputMode,
 };
@@ -106,7 +107,8 @@ impl Builder {
         let fields: Vec<_> = aggregate.schema().fields().iter().take(keys).cloned().collect();
         let types = || fields.iter().map(|field| field.data_type().clone());
         let wanted = |(value, data_type)| Wanted { value, data_type };
-        let arguments = group.iter().map(|(key, _)| Value::of(key)).zip(types()).map(wanted);
+        let values = group.iter().zip(types()).map(|((key, _), it)| (grouped_by(key, &it), it));
+        let arguments = values.map(wanted);
         let results = (0..keys).map(Value::Input).zip(types()).map(wanted);
         Self {
             input: aggregate.input().schema(),
@@ -260,6 +262,21 @@ impl Builder {
             && self.results.iter().enumerate().all(|(at, it)| it.value == Value::Input(at));
         let results = if are_states { None } else { Some(computation(&schema, &self.results)?) };
         Ok(Aggregation { arguments, keys: self.keys, states: self.states, schema, results })
+    }
+}
+
+/// What is grouped by: the key itself, but 0 for -0. The two are one group, whose key is 0.
+fn grouped_by(key: &Arc<dyn PhysicalExpr>, data_type: &DataType) -> Value {
+    let zero = match data_type {
+        DataType::Float32 => lit(0_f32),
+        DataType::Float64 => lit(0_f64),
+        _ => return Value::of(key),
+    };
+    let is_zero = BinaryExpr::new(Arc::clone(key), Operator::Eq, Arc::clone(&zero));
+    let branch = (Arc::new(is_zero) as _, zero);
+    match CaseExpr::try_new(None, vec![branch], Some(Arc::clone(key))) {
+        Ok(folded) => Value::Expression(Arc::new(folded)),
+        Err(_) => Value::of(key),
     }
 }
 
