@@ -9,6 +9,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::Engine;
 use super::files::name_files;
 use crate::error::ExecutorError;
+use crate::gpu::GpuError;
 
 /// The option that DataFusion names when a query spills more than is allowed; only its text tells
 /// that error from others.
@@ -20,6 +21,9 @@ pub fn of_query(
     plan: &dyn ExecutionPlan,
     engine: &Engine,
 ) -> ExecutorError {
+    if let Some(reason) = gpu_failure(&error) {
+        return ExecutorError::Ending(reason);
+    }
     if error.to_string().contains(SPILL_OPTION) {
         return ExecutorError::SpillLimit(engine.spill_limit());
     }
@@ -27,6 +31,18 @@ pub fn of_query(
         return ExecutorError::SpillFull(engine.spill_dir().to_owned());
     }
     ExecutorError::Engine(name_files(error, plan))
+}
+
+/// What became of the GPU, if the query failed because no call of the driver works any more.
+fn gpu_failure(error: &DataFusionError) -> Option<String> {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        match error.downcast_ref::<GpuError>() {
+            Some(error) if error.is_final() => return Some(format!("its GPU failed: {error}")),
+            _ => next = error.source(),
+        }
+    }
+    None
 }
 
 /// Whether a disk is full. A query writes nothing but its spill files.
@@ -46,7 +62,24 @@ fn is_full(error: &DataFusionError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use creel_gpu::device::DeviceError;
     use datafusion::arrow::error::ArrowError;
+
+    #[test]
+    fn a_gpu_that_failed_is_seen_through_what_wraps_it() {
+        let call = |code| {
+            GpuError::from(DeviceError::Call {
+                call: "cuStreamSynchronize".to_owned(),
+                code,
+                name: "CUDA_ERROR".to_owned(),
+                reason: "as the driver says".to_owned(),
+            })
+        };
+        let illegal_address = DataFusionError::from(call(700));
+        let reason = gpu_failure(&illegal_address.context("a partition")).unwrap();
+        assert!(reason.starts_with("its GPU failed: cuStreamSynchronize failed"), "{reason}");
+        assert_eq!(gpu_failure(&DataFusionError::from(call(1))), None);
+    }
 
     #[test]
     fn a_full_disk_is_seen_through_what_wraps_it() {

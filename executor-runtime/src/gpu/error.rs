@@ -84,6 +84,8 @@ impl From<GpuError> for DataFusionError {
     fn from(error: GpuError) -> Self {
         match error {
             GpuError::Engine(error) => error,
+            // Whoever sees it has to know.
+            error if error.is_final() => DataFusionError::External(error.into()),
             // As the engine's own operators say it.
             GpuError::Fault(Fault::DivideByZero) => ArrowError::DivideByZero.into(),
             GpuError::Fault(fault @ Fault::Overflow) => {
