@@ -3,6 +3,8 @@
 //! An executor loses its GPU when no call of the driver works in its process any more, as after an
 //! access to an illegal address. The next process may find it well. One that does so again and
 //! again has a fault that NVML doesn't see, and would cost every query on it.
+//!
+//! Or its user has: a query with a fault of its own looks the same. So YARN is not told of losses.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -281,9 +281,10 @@ impl Gpus {
         let mut inventory = inventory.clone();
         {
             let faults = self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner);
-            let known = view::Known { faults: &faults, losses: &self.shared.losses, stale: None };
             for gpu in &mut inventory.gpus {
-                gpu.health = known.health(gpu);
+                // Not what executors lost: a user's queries may be to blame, and whoever submits
+                // queries must not be able to take a node from YARN.
+                gpu.health = view::by_driver(gpu, &faults);
                 // They are nobody's business.
                 gpu.processes = None;
             }
@@ -311,6 +312,7 @@ mod tests {
 
     use super::discovery::tests::script;
     use super::*;
+    use crate::yarn::provider::health;
 
     const NODE: &str = r#"echo '{"schema":1,"driver":{"library":"x","version":"580.1","cuda":"13.0","nvml":null,"problems":[]},"gpus":[GPU]}'"#;
 
@@ -427,7 +429,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_executors_lost_again_and_again_is_unfit_for_everybody() {
+    async fn what_executors_lost_again_and_again_is_unfit_for_everybody_but_yarn() {
         let dir = tempfile::tempdir().unwrap();
         let program = script(dir.path(), &node().replace("\\n", "\n"));
         make_directories(&program);
@@ -441,7 +443,28 @@ mod tests {
         assert!(!unit.usable && unit.reasons[0].contains("CUDA_ERROR_LAUNCH_FAILED"), "{unit:?}");
         gpus.look(Duration::ZERO).await;
         let shown = gpus.shown().unwrap();
-        assert_eq!(shown.inventory.gpus[0].health.reasons, unit.reasons);
+        assert_eq!(shown.inventory.gpus[0].health, api::Health::default());
+        assert_eq!(health::check(Some(&shown)), health::Report::default());
+    }
+
+    #[tokio::test]
+    async fn a_fatal_error_of_the_driver_reaches_yarn() {
+        let dir = tempfile::tempdir().unwrap();
+        let event = r#"{"uuid":"GPU-1","pci_bus_id":null,"xid":79,"time":1}"#;
+        let watch = format!("case $1 in --watch) echo '{event}'; exec sleep 600;; esac");
+        let program = script(dir.path(), &format!("{watch}\n{}", node()).replace("\\n", "\n"));
+        make_directories(&program);
+        let gpus = gpus(program);
+        gpus.look(Duration::ZERO).await;
+        while gpus.units().await.unwrap()[0].usable {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        gpus.look(Duration::ZERO).await;
+        let report = health::check(gpus.shown().as_deref());
+        assert!(
+            report.stdout.starts_with(b"ERROR no GPU of this node is fit for use"),
+            "{report:?}"
+        );
     }
 
     #[tokio::test]

@@ -23,12 +23,10 @@ pub(super) struct Known<'a> {
 impl Known<'_> {
     /// The health of a GPU.
     pub(super) fn health(&self, gpu: &Gpu) -> api::Health {
-        let mut health = gpu.health.clone();
+        let mut health = by_driver(gpu, self.faults);
         let lost = gpu.uuid.as_deref().and_then(|uuid| self.losses.unfit(uuid));
         let stale = self.stale.map(str::to_owned);
-        for reason in self.faults.of(gpu).cloned().chain(lost).chain(stale) {
-            health.add(reason);
-        }
+        lost.into_iter().chain(stale).for_each(|reason| health.add(reason));
         health
     }
 
@@ -37,6 +35,13 @@ impl Known<'_> {
         let lost = slice.uuid.as_deref().and_then(|uuid| self.losses.unfit(uuid));
         lost.map_or_else(api::Health::default, api::Health::unhealthy)
     }
+}
+
+/// The health of a GPU by the driver's word alone: what NVML says, and the errors that it reported.
+pub(super) fn by_driver(gpu: &Gpu, faults: &Faults) -> api::Health {
+    let mut health = gpu.health.clone();
+    faults.of(gpu).for_each(|fault| health.add(fault.clone()));
+    health
 }
 
 /// The GPUs of an inventory.
