@@ -17,7 +17,7 @@ use crate::control::{self, Control};
 use crate::data::{self, Doorman};
 use crate::error::Error;
 use crate::executors::Executors;
-use crate::gpus::{Gpus, Losses};
+use crate::gpus::Gpus;
 use crate::leases::Leases;
 use crate::lock::Lock;
 use crate::logging::Log;
@@ -73,11 +73,10 @@ async fn live(
 ) -> Result<(), Error> {
     let mut signals = Signals::new()?;
     let (settings, watched) = watch::channel(Arc::new(settings));
-    let losses = Losses::default();
-    let executors = Executors::new(watched.clone(), losses.clone())
+    let gpus = Gpus::start(watched.clone(), run_dir, state_dir);
+    let executors = Executors::new(watched.clone(), gpus.clone())
         .map_err(|source| Error::System { what: "watch processes", source })?;
     let executors = Arc::new(executors);
-    let gpus = Gpus::start(watched.clone(), losses, run_dir, state_dir);
     tokio::spawn(resource::keep(watched.clone(), gpus.clone(), state_dir.path().to_owned()));
     manage::start(watched.clone(), &gpus);
     let leases = Leases::start(state_dir.path(), gpus.clone(), watched.clone())?;

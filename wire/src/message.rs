@@ -53,6 +53,24 @@ pub struct Start {
     /// Settings by name, as text in the form that `creel.toml` takes. Those not named have
     /// their default.
     pub settings: BTreeMap<String, String>,
+    /// GPUs and MIG slices of the node, which share the host's memory; 0 where they are not known,
+    /// and for the CPU.
+    #[serde(default)]
+    pub gpus: u64,
+    /// Processes that held memory of the device when the agent last looked; none for the CPU.
+    #[serde(default)]
+    pub holders: Vec<GpuHolder>,
+}
+
+/// A process that holds memory of a GPU or MIG slice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuHolder {
+    /// Its id, as the driver numbers it: in the initial PID namespace.
+    pub pid: u32,
+    /// What it calls itself.
+    pub name: String,
+    /// What it holds, in bytes; absent where the driver doesn't say.
+    pub bytes: Option<u64>,
 }
 
 /// A connection that is handed over, and who is at its other end.
@@ -270,4 +288,18 @@ pub struct QueryReport {
 impl QueryReport {
     /// How much of a statement a report carries.
     pub const SQL_CHARS: usize = 1000;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_that_says_nothing_of_gpus_knows_of_none() {
+        let text = r#"{"type":"start","id":"cpu-1","device":"cpu","spill_dir":"/s","settings":{}}"#;
+        let ToExecutor::Start(start) = serde_json::from_str(text).unwrap() else {
+            panic!("{text}")
+        };
+        assert_eq!((start.gpus, start.holders), (0, Vec::new()));
+    }
 }

@@ -46,7 +46,7 @@ use self::record::Record;
 use self::supervisor::{Command, Connection, Stop, Supervisor};
 use crate::api;
 use crate::connections::{Connections, Place};
-use crate::gpus::Losses;
+use crate::gpus::Gpus;
 use crate::peer::{Ends, Peer};
 use crate::refusal::Refusals;
 
@@ -58,7 +58,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 pub struct Executors {
     own_uid: u32,
     settings: watch::Receiver<Arc<Settings>>,
-    losses: Losses,
+    gpus: Gpus,
     ends: Ends,
     attachments: Connections,
     refusals: Refusals,
@@ -86,15 +86,16 @@ pub struct Listed {
 }
 
 impl Executors {
-    /// No executor yet. First takes away what earlier agents left where executors spill. They note
-    /// in `losses` what GPUs they lose, and don't start on one that is unfit by that.
-    pub fn new(settings: watch::Receiver<Arc<Settings>>, losses: Losses) -> io::Result<Self> {
+    /// No executor yet. First takes away what earlier agents left where executors spill. They are
+    /// told how it looks on `gpus`, note what they lose of them, and don't start on one that is
+    /// unfit by that.
+    pub fn new(settings: watch::Receiver<Arc<Settings>>, gpus: Gpus) -> io::Result<Self> {
         spill::sweep(&spill::base(&settings.borrow()));
         Ok(Self {
             ends: Ends::start()?,
             own_uid: rustix::process::geteuid().as_raw(),
             settings,
-            losses,
+            gpus,
             attachments: Connections::default(),
             refusals: Refusals::default(),
             stop: watch::Sender::new(None),
@@ -171,7 +172,7 @@ impl Executors {
                 device: device.clone(),
                 uid,
                 settings: self.settings.clone(),
-                losses: self.losses.clone(),
+                gpus: self.gpus.clone(),
                 refusals: self.refusals.clone(),
                 stop: self.stop.subscribe(),
                 record: Arc::clone(&record),

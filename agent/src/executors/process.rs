@@ -9,7 +9,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use creel_settings::Settings;
+use creel_settings::{PoolDebug, Settings};
 use creel_wire::{FromExecutor, Receiver, Start, ToExecutor};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
@@ -20,6 +20,7 @@ use super::account::Account;
 use super::device::Device;
 use super::spill::{self, SpillDir};
 use super::stderr::Stderr;
+use crate::gpus::Surroundings;
 use crate::programs;
 
 /// Variables of the agent's environment that an executor gets too.
@@ -57,6 +58,7 @@ impl Process {
         device: &Device,
         account: Account,
         settings: &Settings,
+        surroundings: Surroundings,
     ) -> io::Result<Self> {
         let base = spill::base(settings);
         let (spill, account) = {
@@ -83,7 +85,7 @@ impl Process {
             .envs(environment(account.home, device))
             .current_dir("/")
             .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
+            .stdout(stdout(settings))
             .stderr(Stdio::piped())
             // A Ctrl-C at the agent's terminal is the agent's; it lets queries end first.
             .process_group(0)
@@ -113,6 +115,8 @@ impl Process {
             device: device.name().to_owned(),
             spill_dir: process.spill.path().to_owned(),
             settings: settings.to_map(),
+            gpus: surroundings.gpus,
+            holders: surroundings.holders,
         }));
         Ok(process)
     }
@@ -206,6 +210,15 @@ fn identity(account: &Account) -> Vec<String> {
         arguments.extend(["--groups".to_owned(), groups.join(",")]);
     }
     arguments
+}
+
+/// The agent's own standard output where its operator wants to see allocations there. Else none: an
+/// executor that hangs in the driver would keep it open for whoever reads to its end.
+fn stdout(settings: &Settings) -> Stdio {
+    match settings.gpu_memory_debug {
+        PoolDebug::Stdout => Stdio::inherit(),
+        PoolDebug::Stderr | PoolDebug::None => Stdio::null(),
+    }
 }
 
 fn environment(home: PathBuf, device: &Device) -> Vec<(OsString, OsString)> {

@@ -25,7 +25,7 @@ use super::record::{Attachment, Record};
 use crate::api::ExecutorState;
 use crate::connections::Place;
 use crate::error::Error;
-use crate::gpus::Losses;
+use crate::gpus::{Gpus, Surroundings};
 use crate::peer::{Ends, Peer};
 use crate::refusal::Refusals;
 
@@ -84,7 +84,7 @@ pub(super) struct Supervisor {
     pub(super) device: Device,
     pub(super) uid: u32,
     pub(super) settings: watch::Receiver<Arc<Settings>>,
-    pub(super) losses: Losses,
+    pub(super) gpus: Gpus,
     pub(super) refusals: Refusals,
     pub(super) stop: watch::Receiver<Option<Stop>>,
     pub(super) record: Arc<Mutex<Record>>,
@@ -195,12 +195,12 @@ impl Supervisor {
     /// Why nobody is to compute on its device now, and what to do.
     fn unfit(&self) -> Option<String> {
         let Device::Gpu(uuid) = &self.device else { return None };
-        let reason = self.losses.unfit(uuid)?;
+        let reason = self.gpus.losses().unfit(uuid)?;
         Some(format!("{uuid} is unfit for use: {reason}; `creel doctor` says what to do"))
     }
 
     /// The executor ended because it lost its GPU. Whether the GPU is to be tried again is for
-    /// [`Losses`] to say, so this is no crash to wait after.
+    /// [`Gpus::losses`] to say, so this is no crash to wait after.
     fn lost(&self, why: &str) {
         let why = format!("its GPU failed: {why}");
         warn!(executor = self.id, "the executor has ended: {why}");
@@ -263,11 +263,12 @@ impl Supervisor {
 
     async fn spawn_and_wait(&self, gid: u32, settings: Arc<Settings>) -> Result<Process, Error> {
         let uid = self.uid;
-        let account =
-            process::blocking(move || Account::look_up(uid, gid)).await.map_err(|error| {
-                Error::Failed(format!("cannot look up the groups of user {uid}: {error}"))
-            })?;
-        let mut process = Process::spawn(&self.id, &self.device, account, &settings)
+        let account = process::blocking(move || Account::look_up(uid, gid));
+        let (account, surroundings) = tokio::join!(account, self.surroundings());
+        let account = account.map_err(|error| {
+            Error::Failed(format!("cannot look up the groups of user {uid}: {error}"))
+        })?;
+        let mut process = Process::spawn(&self.id, &self.device, account, &settings, surroundings)
             .await
             .map_err(|error| Error::Failed(error.to_string()))?;
         self.record().pid = process.pid();
@@ -284,6 +285,13 @@ impl Supervisor {
             }
             Some(message) => Err(Error::Failed(format!("it said {message:?} before it was ready"))),
             None => Err(Error::Failed(process.end(EXIT).await)),
+        }
+    }
+
+    async fn surroundings(&self) -> Surroundings {
+        match &self.device {
+            Device::Gpu(uuid) => self.gpus.surroundings(uuid).await,
+            Device::Cpu => Surroundings::default(),
         }
     }
 
@@ -359,7 +367,7 @@ impl Supervisor {
     fn note_loss(&self, reason: &str) {
         warn!(executor = self.id, "the executor's GPU failed: {reason}");
         if let Device::Gpu(uuid) = &self.device {
-            self.losses.note(uuid, reason);
+            self.gpus.losses().note(uuid, reason);
         }
     }
 

@@ -4,7 +4,7 @@
 //!
 //! - `discovery`: one look at the GPUs.
 //! - `events`: errors that the driver reports as they happen. `losses`: what executors lost.
-//! - `view`: what the control API shows of it.
+//! - `view`: what the control API shows of it. `surroundings`: what an executor is told of it.
 //! - `snapshot`: what nvidia-smi for YARN shows of it, in a file. `layout`: how that changes.
 
 mod discovery;
@@ -12,6 +12,7 @@ mod events;
 mod layout;
 mod losses;
 mod snapshot;
+mod surroundings;
 mod view;
 
 use std::path::PathBuf;
@@ -29,7 +30,9 @@ use self::discovery::Discovery;
 use self::events::Faults;
 pub use self::losses::Losses;
 use self::snapshot::{Keeper, Kept};
+pub use self::surroundings::Surroundings;
 use crate::error::Error;
+use crate::peer::Proc;
 use crate::run_dir::RunDir;
 use crate::state_dir::StateDir;
 use crate::{api, programs};
@@ -40,6 +43,8 @@ const FRESH: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a question waits for the first look ever.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
+/// How long an executor that starts waits for a look; it goes on.
+const AT_A_START: Duration = Duration::from_secs(1);
 
 /// The node's GPUs; clones share them.
 #[derive(Clone, Debug)]
@@ -103,23 +108,16 @@ struct Seen {
 
 impl Gpus {
     /// Looks now and again (`discovery.interval`), keeps snapshots, and listens for errors.
-    /// `losses` are those of the executors.
     pub fn start(
         settings: watch::Receiver<Arc<Settings>>,
-        losses: Losses,
         run_dir: &RunDir,
         state_dir: &StateDir,
     ) -> Self {
         let program = programs::find("creel-discovery", "CREEL_DISCOVERY");
-        Self::by(program, settings, losses, Keeper::new(run_dir, state_dir))
+        Self::by(program, settings, Keeper::new(run_dir, state_dir))
     }
 
-    fn by(
-        program: PathBuf,
-        settings: watch::Receiver<Arc<Settings>>,
-        losses: Losses,
-        keeper: Keeper,
-    ) -> Self {
+    fn by(program: PathBuf, settings: watch::Receiver<Arc<Settings>>, keeper: Keeper) -> Self {
         let gpus = Self {
             shared: Arc::new(Shared {
                 settings,
@@ -127,7 +125,7 @@ impl Gpus {
                 discovery: tokio::sync::Mutex::new(Discovery::new(program)),
                 seen: watch::Sender::new(None),
                 faults: Mutex::default(),
-                losses,
+                losses: Losses::default(),
                 kept: keeper.kept(),
                 keeper: tokio::sync::Mutex::new(keeper),
             }),
@@ -164,6 +162,18 @@ impl Gpus {
         self.view(self.shared.seen.borrow().as_ref())
     }
 
+    /// What else uses the GPU or slice of that UUID, by a look that is not older than a second, or
+    /// where the driver takes longer than another, by the last one that succeeded.
+    pub async fn surroundings(&self, uuid: &str) -> Surroundings {
+        // What it fails with, `error` says.
+        let _ = tokio::time::timeout(AT_A_START, self.look_and_view(FRESH)).await;
+        let seen = self.shared.seen.borrow();
+        let inventory = seen.as_ref().and_then(|seen| seen.inventory.as_deref());
+        inventory.map_or_else(Surroundings::default, |inventory| {
+            Surroundings::of(uuid, inventory, &Proc::default())
+        })
+    }
+
     /// What can be given to users, as it was seen last, without waiting for the driver.
     pub async fn units(&self) -> Result<Vec<Unit>, Error> {
         let gpus = self.known().await?;
@@ -181,6 +191,11 @@ impl Gpus {
         let seen = self.shared.seen.borrow();
         let inventory = seen.as_ref().and_then(|seen| seen.inventory.as_deref());
         inventory.map_or_else(Vec::new, |inventory| view::units(inventory, gpus))
+    }
+
+    /// What executors lost of them.
+    pub fn losses(&self) -> &Losses {
+        &self.shared.losses
     }
 
     /// Tells of every look from now on.
@@ -329,7 +344,7 @@ mod tests {
         let run_dir = RunDir::resolve(Some(directory.join("run"))).unwrap();
         let state_dir = StateDir::resolve(&directory.join("state")).unwrap();
         let keeper = Keeper::new(&run_dir, &state_dir);
-        Gpus::by(program, watch::channel(Arc::new(settings)).1, Losses::default(), keeper)
+        Gpus::by(program, watch::channel(Arc::new(settings)).1, keeper)
     }
 
     /// The snapshot of a directory beside the program.
@@ -465,6 +480,29 @@ mod tests {
             report.stdout.starts_with(b"ERROR no GPU of this node is fit for use"),
             "{report:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn an_executor_that_starts_is_told_what_is_there_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = script(dir.path(), &node().replace("\\n", "\n"));
+        make_directories(&program);
+        let gpus = gpus(program);
+        assert_eq!(gpus.surroundings("GPU-1").await, Surroundings { gpus: 1, holders: vec![] });
+        let pid = std::process::id();
+        let process = format!(
+            r#"{{"pid":{pid},"kind":"compute","memory":7,"gpu_instance":null,"compute_instance":null}}"#
+        );
+        let busy = node().replace(r#""processes":null"#, &format!(r#""processes":[{process}]"#));
+        script(dir.path(), &busy);
+        tokio::time::sleep(FRESH).await;
+        let holders = gpus.surroundings("GPU-1").await.holders;
+        assert_eq!(holders.len(), 1);
+        assert_eq!((holders[0].pid, holders[0].bytes), (pid, Some(7)));
+
+        script(dir.path(), "sleep 600");
+        tokio::time::sleep(FRESH).await;
+        assert_eq!(gpus.surroundings("GPU-1").await.holders, holders, "as it was seen last");
     }
 
     #[tokio::test]

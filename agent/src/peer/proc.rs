@@ -70,6 +70,14 @@ impl Proc {
         Ok(name.trim_end_matches(" (deleted)").to_owned())
     }
 
+    /// What a process calls itself, at most 15 bytes. It may call itself anything: control
+    /// characters are spaces here.
+    pub fn name(&self, pid: i32) -> io::Result<String> {
+        let name = self.text(pid, "comm")?;
+        let name = name.strip_suffix('\n').unwrap_or(&name);
+        Ok(name.replace(char::is_control, " "))
+    }
+
     /// The id of this boot of the kernel: what is known of processes of another one is void.
     pub fn boot_id(&self) -> io::Result<String> {
         let id = fs::read_to_string(self.root.join("sys/kernel/random/boot_id"))?;

@@ -1,7 +1,11 @@
 //! Connections and what becomes of them.
 
+use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
+
+use creel_discovery::inventory::{Process, ProcessKind};
+use serde_json::{Value, json};
 
 use crate::node::{Node, eventually, is_root, line, rest};
 
@@ -26,6 +30,56 @@ fn an_executor_starts_when_somebody_connects_and_one_is_enough() {
     assert_eq!(attachments[0]["bytes_sent"], 7);
     drop(clients);
     eventually("all connections are gone", || agent.attachments().is_empty());
+}
+
+#[test]
+fn an_executor_is_told_who_else_is_on_its_gpu() {
+    let node = Node::new();
+    let pid = std::process::id();
+    node.gpus_but(2, |gpu| {
+        let process = Process {
+            pid,
+            kind: ProcessKind::Compute,
+            memory: Some(701 << 20),
+            gpu_instance: None,
+            compute_instance: None,
+        };
+        gpu.processes = Some(if gpu.index == 1 { vec![process] } else { Vec::new() });
+    });
+    let agent = node.start_with(&["--set", "gpu.unleased=allow"]);
+    let around = |socket: &str| -> Value {
+        eventually("there is such a socket", || agent.socket(socket).exists());
+        let mut client = UnixStream::connect(agent.socket(socket)).unwrap();
+        client.write_all(b"around\n").unwrap();
+        assert_eq!(line(&mut client), "hello", "{}", agent.log());
+        serde_json::from_str(&line(&mut client)).unwrap()
+    };
+    let told = around("gpu/1.sock");
+    let holder = &told["holders"][0];
+    assert_eq!((&told["gpus"], &holder["pid"]), (&json!(2), &json!(pid)));
+    assert_eq!(holder["bytes"], 701 << 20);
+    assert!(holder["name"].as_str().is_some_and(|name| !name.is_empty()), "{told}");
+    assert_eq!(around("gpu/0.sock"), json!({ "gpus": 2, "holders": [] }));
+
+    let node = Node::new();
+    let agent = node.start();
+    let mut client = agent.attach();
+    client.write_all(b"around\n").unwrap();
+    assert_eq!(line(&mut client), r#"{"gpus": 0, "holders": []}"#);
+}
+
+#[test]
+fn what_an_executor_prints_is_the_agents_output_where_allocations_are_to_be_seen_there() {
+    for (setting, printed) in [("STDOUT", "an allocation\n"), ("STDERR", ""), ("NONE", "")] {
+        let node = Node::new();
+        let path = node.path("stdout");
+        let mut command = node.command();
+        command.args(["--set", &format!("gpu.memory.debug={setting}")]);
+        command.stdout(File::create(&path).unwrap());
+        let agent = node.start_command(command);
+        let _client = agent.attach();
+        assert_eq!(fs::read_to_string(&path).unwrap(), printed, "{setting}");
+    }
 }
 
 #[test]

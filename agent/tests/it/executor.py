@@ -1,7 +1,7 @@
 """Stands in for creel-executor: speaks creel-wire's protocol on standard input, runs no queries.
 
-A client of it sends lines, no gRPC: `whoami`, `query ID`, `die` (SIGKILL), `fail` (exit code 3),
-`lose` (its GPU).
+A client of it sends lines, no gRPC: `whoami`, `around` (what it was told of GPUs), `query ID`, `die`
+(SIGKILL), `fail` (exit code 3), `lose` (its GPU).
 The environment variable MODE makes it misbehave.
 """
 
@@ -74,8 +74,9 @@ class Executor:
             self.buffer = self.buffer[4 + length :]
             getattr(self, message.pop("type"))(**message)
 
-    def start(self, id, device, spill_dir, settings):
-        self.device = device
+    def start(self, id, device, spill_dir, settings, gpus, holders):
+        self.device, self.around = device, {"gpus": gpus, "holders": holders}
+        print("an allocation", flush=True)
         if MODE == "silent":
             return
         if MODE == "broken":
@@ -114,6 +115,8 @@ class Executor:
                 case ["whoami"]:
                     who = [os.getresuid(), os.getresgid(), sorted(os.getgroups())]
                     connection.sendall(json.dumps(who).encode() + b"\n")
+                case ["around"]:
+                    connection.sendall(json.dumps(self.around).encode() + b"\n")
                 case ["query", id]:
                     self.queries[id] = attachment
                     connection.sendall(b"runs\n")

@@ -27,8 +27,9 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use creel_gpu::memory::error::Process;
 use creel_settings::Settings;
-use creel_wire::{Attach, AttachmentReport, MemoryReport, Report, Start};
+use creel_wire::{Attach, AttachmentReport, GpuHolder, MemoryReport, Report, Start};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
@@ -216,7 +217,19 @@ fn open_gpu(
         return Err(NoGpu::Cpu);
     }
     let available = memory::total();
-    let host = Host { available, engine, devices: 1, tasks: threads as u64, holders: Vec::new() };
+    let process = |holder: &GpuHolder| Process {
+        pid: holder.pid,
+        name: holder.name.clone(),
+        bytes: holder.bytes,
+    };
+    let host = Host {
+        available,
+        engine,
+        // An agent that doesn't know how many there are has started this one at least.
+        devices: start.gpus.max(1),
+        tasks: threads as u64,
+        holders: start.holders.iter().map(process).collect(),
+    };
     Gpu::open(&start.device, settings, &host, &start.spill_dir).map_err(|error| {
         warn!("the GPU can't be used: {error}");
         NoGpu::Unusable(error.to_string())

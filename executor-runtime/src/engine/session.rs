@@ -421,8 +421,14 @@ mod tests {
             std::fs::create_dir(&spill_dir).unwrap();
             let text = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
             let settings: BTreeMap<String, String> = settings.iter().map(text).collect();
-            let start =
-                Start { id: "cpu-1".to_owned(), device: "cpu".to_owned(), spill_dir, settings };
+            let start = Start {
+                id: "cpu-1".to_owned(),
+                device: "cpu".to_owned(),
+                spill_dir,
+                settings,
+                gpus: 0,
+                holders: Vec::new(),
+            };
             let settings = Settings::from_map(&start.settings).unwrap();
             let handle = tokio::runtime::Handle::current();
             let engine = Arc::new(Engine::new(&start, settings, 2, handle).unwrap());

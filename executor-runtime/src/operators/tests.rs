@@ -56,7 +56,14 @@ impl Node {
         let settings = settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let settings = settings.collect();
         let device = Driver::start().unwrap().devices().unwrap().remove(0).uuid;
-        let start = Start { id: "gpu-1".to_owned(), device, spill_dir, settings };
+        let start = Start {
+            id: "gpu-1".to_owned(),
+            device,
+            spill_dir,
+            settings,
+            gpus: 1,
+            holders: Vec::new(),
+        };
         let settings = Settings::from_map(&start.settings).unwrap();
         let engine = Engine::new(&start, settings, 2, Handle::current()).unwrap();
         let node = Self { engine: Arc::new(engine), directory };
