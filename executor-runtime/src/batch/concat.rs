@@ -14,9 +14,26 @@ const PURPOSE: &str = "batches put together";
 
 /// The rows of all batches, in order. They have the same columns; there is one at least.
 pub fn concat(work: &Work<'_>, batches: &[Batch]) -> Result<Batch, GpuError> {
-    if let [batch] = batches {
-        return Ok(batch.clone());
+    match batches {
+        [batch] => Ok(batch.clone()),
+        _ => copy(work, batches),
     }
+}
+
+/// The batch, in pieces of about so many bytes that share no memory: each can leave the device, and
+/// come back, without the others.
+pub fn cut(work: &Work<'_>, batch: Batch, bytes: u64) -> Result<Vec<Batch>, GpuError> {
+    let pieces = hold(batch.columns(), work)?.bytes().div_ceil(bytes.max(1));
+    if pieces <= 1 || batch.rows() <= 1 {
+        return Ok(vec![batch]);
+    }
+    let rows = u64::from(batch.rows()).div_ceil(pieces) as u32;
+    let starts = (0..batch.rows()).step_by(rows as usize);
+    let slices = starts.map(|first| batch.slice(first, rows.min(batch.rows() - first)));
+    slices.map(|slice| copy(work, &[slice])).collect()
+}
+
+fn copy(work: &Work<'_>, batches: &[Batch]) -> Result<Batch, GpuError> {
     let held = hold(batches.iter().flat_map(Batch::columns), work)?;
     let rows: u64 = batches.iter().map(|batch| u64::from(batch.rows())).sum();
     let rows = u32::try_from(rows).map_err(|_| GpuError::Rows(rows))?;

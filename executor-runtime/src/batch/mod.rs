@@ -216,6 +216,11 @@ pub fn hold<'a>(
 }
 
 impl Held<'_> {
+    /// Bytes of all parts together.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().flat_map(|(_, part)| part.iter()).map(DeviceBuffer::bytes).sum()
+    }
+
     /// Where a buffer is.
     pub fn region(&self, slot: &Slot) -> Region {
         let found = self.parts.iter().find(|(part, _)| Arc::ptr_eq(part, &slot.part));

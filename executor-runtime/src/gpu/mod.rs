@@ -126,6 +126,11 @@ impl Gpu {
         });
     }
 
+    /// Whether no call of the driver works any more.
+    pub fn has_failed(&self) -> bool {
+        self.failure.borrow().is_some()
+    }
+
     /// Waits until the GPU fails for good, and says why.
     pub async fn failed(&self) -> String {
         let mut failure = self.failure.subscribe();

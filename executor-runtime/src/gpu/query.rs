@@ -57,6 +57,10 @@ impl GpuQuery {
 
 impl Drop for GpuQuery {
     fn drop(&mut self) {
+        // Without a driver nothing can be given back, and the process ends.
+        if self.gpu.has_failed() {
+            return;
+        }
         if let Err(leak) = self.account.clone().finish() {
             self.gpu.count_leak();
             error!("{leak}");

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use creel_gpu::memory::ledger::Kind;
 use creel_gpu::memory::retry::{Split, with_retry, with_retry_no_split};
 use creel_gpu::program::{self, Comparison, Expression, Scalar};
 use datafusion::arrow::array::RecordBatch;
@@ -34,6 +35,10 @@ pub type GpuHashAggregateExec = GpuExec<HashAggregate>;
 
 /// Rows of states that rest before they are put together, at the least.
 const RESTING_ROWS: u64 = 1 << 20;
+
+/// States rest in pieces of that share of the device's memory, so that a part of their groups can be
+/// looked for in one after the other.
+const RESTING_SHARE: u64 = 16;
 
 /// Groups, and what is computed of each.
 #[derive(Clone, Debug)]
@@ -67,8 +72,8 @@ impl HashAggregate {
         group::group(work, &arguments, *keys, &reductions, schema)
     }
 
-    /// The groups of several, or of a part of them; `None` if that part has none.
-    fn merge(&self, work: &Work<'_>, states: &Resting) -> Result<Option<Batch>, GpuError> {
+    /// The groups of several, or of a part of them, in pieces that may rest each for itself.
+    fn merge(&self, work: &Work<'_>, states: &Resting) -> Result<Vec<Batch>, GpuError> {
         let keys = self.aggregation.keys;
         let batches: Vec<Batch> = match &states.hashes {
             None => states.batches.to_vec(),
@@ -79,7 +84,7 @@ impl HashAggregate {
             }
         };
         if batches.is_empty() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let whole = concat::concat(work, &batches)?;
         drop(batches);
@@ -93,7 +98,10 @@ impl HashAggregate {
                 operation: state.merge,
             })
             .collect();
-        group::group(work, &whole, keys, &reductions, &self.aggregation.schema).map(Some)
+        let merged = group::group(work, &whole, keys, &reductions, &self.aggregation.schema)?;
+        drop(whole);
+        let device = work.gpu().ledger().limits().bytes.of(Kind::Device);
+        concat::cut(work, merged, device / RESTING_SHARE)
     }
 }
 

@@ -349,3 +349,29 @@ fn all_that_the_planner_takes_gives_the_cpus_answers() {
         }
     });
 }
+
+/// Far more groups than the device has room for, by two partitions at once.
+#[test]
+fn groups_that_do_not_fit_are_found_part_by_part() {
+    let settings = [
+        ("gpu.memory.pool", "DEFAULT"),
+        ("gpu.memory.alloc_size", "1 MiB"),
+        ("gpu.batch_bytes", "64 KiB"),
+    ];
+    on_gpu(&settings, async |node| {
+        let (gpu, cpu) = (node.session(), node.session());
+        cpu.set("gpu.mode", Some("off")).unwrap();
+        gpu.set("sql.target_partitions", Some("1")).unwrap();
+        let sql = "SELECT 'a name that takes room ' || (value % 7000) AS name, value AS n \
+                   FROM generate_series(1, 12000)";
+        let frame = SessionContext::new().sql(sql).await.unwrap();
+        let path = node.directory.path().join("names.parquet");
+        let options = DataFrameWriteOptions::new().with_single_file_output(true);
+        frame.write_parquet(path.to_str().unwrap(), options, None).await.unwrap();
+        let sql = "SELECT name, count(*) AS c, sum(n) AS s, max(name) AS m FROM 'names.parquet' \
+                   GROUP BY name ORDER BY name";
+        assert_eq!(answer(&gpu, sql).await.unwrap(), answer(&cpu, sql).await.unwrap());
+        let report = node.gpu().report();
+        assert!(report.spill.to_host + report.spill.to_disk > 0, "{report:?}");
+    });
+}
