@@ -192,7 +192,10 @@ impl Leases {
         let failed = |source| Error::System { what: "watch processes", source };
         let proc = Proc::default();
         let audit = Audit::new(state_dir);
-        let recovered = recovery::recover(state_dir, &audit, &proc);
+        let snapshot = gpus.shown();
+        let shown = snapshot.iter().flat_map(|snapshot| &snapshot.holders);
+        let shown: Vec<_> = shown.map(|holder| holder.container.as_str()).collect();
+        let recovered = recovery::recover(state_dir, &audit, &proc, &shown);
         let (ended, told) = mpsc::unbounded_channel();
         let recovery::Recovered { store, content, gone, problem } = recovered;
         let state = State::of(&content);

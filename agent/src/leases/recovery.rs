@@ -5,8 +5,13 @@
 //! the log may have lost lines too, a container or process that runs may hold a device that
 //! nobody remembers. Such holders are **in doubt**: as long as one lives, no device is given that
 //! is not known to be free.
+//!
+//! Where there is no store at all, this is the first start, or somebody took the state directory away.
+//! A third witness tells: the snapshot of the GPUs, which is in the run directory too, names the
+//! containers that hold some.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -42,8 +47,11 @@ pub(super) struct Recovered {
     pub(super) problem: Option<String>,
 }
 
-/// Reads the leases of a state directory.
-pub(super) fn recover(dir: &Path, audit: &Audit, proc: &Proc) -> Recovered {
+/// Reads the leases of a state directory. `shown` are the containers that the agent before showed
+/// with GPUs.
+pub(super) fn recover(dir: &Path, audit: &Audit, proc: &Proc, shown: &[&str]) -> Recovered {
+    let path = dir.join(store::FILE);
+    let is_missing = path.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     let mut problem = None;
     let mut is_lost = false;
     let opened = Store::open(dir).or_else(|failed| {
@@ -81,6 +89,11 @@ pub(super) fn recover(dir: &Path, audit: &Audit, proc: &Proc) -> Recovered {
         let reason = problem.clone().unwrap_or_default();
         doubt = Some(Doubt { reason, holders: unknown(&living, proc) });
     }
+    if is_missing {
+        let holders = forgotten(shown, &living, proc);
+        let reason = format!("the lease store {} is gone with what it held", path.display());
+        doubt = (!holders.is_empty()).then_some(Doubt { reason, holders });
+    }
     if let Some(doubt) = &mut doubt {
         doubt.holders.retain(|holder| lives(holder, proc));
     }
@@ -102,6 +115,23 @@ pub(super) fn recover(dir: &Path, audit: &Audit, proc: &Proc) -> Recovered {
 /// Whether a holder lives. One that can't be looked at may.
 pub(super) fn lives(holder: &Holder, proc: &Proc) -> bool {
     holder.living(proc).map_or(true, |living| !living.is_empty())
+}
+
+/// The containers that were shown with GPUs and run, if no lease is known of them; and then the
+/// processes of `creel run` too, which are not shown.
+fn forgotten(shown: &[&str], known: &[Lease], proc: &Proc) -> Vec<Holder> {
+    if shown.is_empty() {
+        return Vec::new();
+    }
+    let mut holders = unknown(known, proc);
+    // Nobody is told of a lease before its container is shown.
+    holders.retain(|holder| {
+        holder.container.as_deref().is_none_or(|container| shown.contains(&container))
+    });
+    if holders.iter().all(|holder| holder.container.is_none()) {
+        holders.clear();
+    }
+    holders
 }
 
 /// The containers that run, and the processes of `creel run`, of which no lease is known.

@@ -290,6 +290,45 @@ fn a_damaged_store_gives_nothing_away() {
 }
 
 #[test]
+fn a_state_directory_that_was_taken_away_gives_nothing_away() {
+    let node = Node::new();
+    node.gpus(2);
+    let agent = node.start();
+    let mut yarn = NodeManager::start(&node, None);
+    let [one, two] = [901, 902].map(|number| yarn.launch(&agent, &id(number), None));
+    let first = one.lease(&nothing());
+    let problem = |agent: &Agent<'_>| agent.get("/v1/status")["agent"]["lease_error"].to_string();
+    let end = |agent: Agent<'_>| {
+        agent.signal(Signal::TERM);
+        assert!(agent.wait().success());
+    };
+    end(agent);
+    // The audit log knows all.
+    fs::remove_file(node.path("state/leases.redb")).unwrap();
+    let agent = node.start();
+    assert_eq!(agent.leases(), [first.1["lease"].clone()]);
+    assert_eq!(problem(&agent), "null");
+    end(agent);
+
+    fs::remove_dir_all(node.path("state")).unwrap();
+    let agent = node.start();
+    let told = problem(&agent);
+    assert!(told.contains("leases.redb is gone") && told.contains(&id(901)), "{told}");
+    assert!(!told.contains(&id(902)), "it held none: {told}");
+    let full = two.lease(&nothing());
+    assert!(error(&full).contains("may be held by"), "{full:?}");
+    end(agent);
+    let agent = node.start();
+    let full = two.lease(&nothing());
+    assert!(error(&full).contains("may be held by"), "also for the agent after that: {full:?}");
+    one.kill();
+    eventually("it is in doubt no longer", || !problem(&agent).contains(&id(901)));
+    // What other agents of this machine lent to processes may still be.
+    agent.creel(&["lease", "release", "doubt"]).output().unwrap();
+    assert_eq!(devices(&two.lease(&json!({"wait_ms": 60_000}))), ["GPU-0"]);
+}
+
+#[test]
 fn what_is_in_doubt_is_released_by_hand() {
     let node = Node::new();
     node.gpus(1);
