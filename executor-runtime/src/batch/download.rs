@@ -122,7 +122,7 @@ impl Copies<'_, '_> {
         let bytes = self.held.region(slot);
         let bytes = bytes.part(u64::from(begin.cast_unsigned()), (end - begin) as u64)?;
         let bytes = self.copy(bytes)?;
-        let offsets = Buffer::from_iter(offsets.iter().map(|offset| offset - begin));
+        let offsets: Buffer = offsets.iter().map(|offset| offset - begin).collect();
         let data = ArrayData::builder(DataType::Utf8).len(rows).add_buffer(offsets);
         Ok(data.add_buffer(bytes).nulls(nulls).build()?)
     }

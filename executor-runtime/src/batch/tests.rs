@@ -68,44 +68,50 @@ fn on_each_pool(test: impl Fn(&mut Work<'_>)) {
 
 /// A column of each type that the device takes, some rows null.
 fn rows(first: usize, count: usize) -> RecordBatch {
-    fn some<T>(first: usize, count: usize, value: impl Fn(usize) -> T) -> Vec<Option<T>> {
-        (first..first + count).map(|row| (row % 7 != 3).then(|| value(row))).collect()
+    fn some<T>(first: usize, count: usize, value: impl Fn(u32) -> T) -> Vec<Option<T>> {
+        let rows = first as u32..(first + count) as u32;
+        rows.map(|row| (row % 7 != 3).then(|| value(row))).collect()
     }
-    let text = |row: usize| match row % 4 {
+    let text = |row: u32| match row % 4 {
         0 => String::new(),
         1 => format!("row {}", row % 100),
         2 => "grüße aus dem webstuhl, und zwar lange genug für eine ganze warp".to_owned(),
         _ => "x".to_owned(),
     };
     let texts = some(first, count, text);
-    let word = |row: usize| ["warp", "weft", "", "shuttle"][row % 4];
+    let word = |row: u32| ["warp", "weft", "", "shuttle"][row as usize % 4];
     let words = some(first, count, word);
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("bool", Arc::new(BooleanArray::from(some(first, count, |row| row % 3 == 0)))),
-        ("i8", Arc::new(Int8Array::from(some(first, count, |row| row as i8)))),
-        ("i16", Arc::new(Int16Array::from(some(first, count, |row| row as i16 - 100)))),
-        ("i32", Arc::new(Int32Array::from(some(first, count, |row| row as i32 * 77)))),
-        ("i64", Arc::new(Int64Array::from(some(first, count, |row| row as i64 - 5)))),
+        ("i8", Arc::new(Int8Array::from(some(first, count, |row| (row as u8).cast_signed())))),
+        (
+            "i16",
+            Arc::new(Int16Array::from(some(first, count, |row| i16::try_from(row).unwrap() - 100))),
+        ),
+        ("i32", Arc::new(Int32Array::from(some(first, count, |row| row.cast_signed() * 77)))),
+        ("i64", Arc::new(Int64Array::from(some(first, count, |row| i64::from(row) - 5)))),
         (
             "whole",
-            Arc::new(Int64Array::from_iter_values((first..first + count).map(|it| it as i64))),
+            Arc::new(Int64Array::from_iter_values(
+                (first as u32..(first + count) as u32).map(i64::from),
+            )),
         ),
-        ("u64", Arc::new(UInt64Array::from(some(first, count, |row| row as u64)))),
+        ("u64", Arc::new(UInt64Array::from(some(first, count, u64::from)))),
         ("f32", Arc::new(Float32Array::from(some(first, count, |row| row as f32 / 3.0)))),
-        ("f64", Arc::new(Float64Array::from(some(first, count, |row| row as f64 / 3.0)))),
-        ("date", Arc::new(Date32Array::from(some(first, count, |row| row as i32)))),
-        ("s", Arc::new(TimestampSecondArray::from(some(first, count, |row| row as i64)))),
+        ("f64", Arc::new(Float64Array::from(some(first, count, |row| f64::from(row) / 3.0)))),
+        ("date", Arc::new(Date32Array::from(some(first, count, u32::cast_signed)))),
+        ("s", Arc::new(TimestampSecondArray::from(some(first, count, i64::from)))),
         (
             "us",
             Arc::new(
-                TimestampMicrosecondArray::from(some(first, count, |row| row as i64))
+                TimestampMicrosecondArray::from(some(first, count, i64::from))
                     .with_timezone("Europe/Berlin"),
             ),
         ),
         (
             "d64",
             Arc::new(
-                Decimal64Array::from(some(first, count, |row| row as i64))
+                Decimal64Array::from(some(first, count, i64::from))
                     .with_precision_and_scale(12, 2)
                     .unwrap(),
             ),
@@ -113,7 +119,7 @@ fn rows(first: usize, count: usize) -> RecordBatch {
         (
             "d128",
             Arc::new(
-                Decimal128Array::from(some(first, count, |row| row as i128 - (1 << 80)))
+                Decimal128Array::from(some(first, count, |row| i128::from(row) - (1 << 80)))
                     .with_precision_and_scale(38, 4)
                     .unwrap(),
             ),

@@ -28,9 +28,10 @@ pub fn layout(data_type: &DataType) -> Option<Layout> {
         DataType::Int8 => Layout::I8,
         DataType::Int16 => Layout::I16,
         DataType::Int32 | DataType::Date32 => Layout::I32,
-        DataType::Int64 | DataType::Timestamp(..) | DataType::Decimal64(..) => Layout::I64,
-        // Counts in the states of averages.
-        DataType::UInt64 => Layout::I64,
+        // Averages count in UInt64.
+        DataType::Int64 | DataType::UInt64 | DataType::Timestamp(..) | DataType::Decimal64(..) => {
+            Layout::I64
+        }
         DataType::Float32 => Layout::F32,
         DataType::Float64 => Layout::F64,
         DataType::Decimal128(..) => Layout::I128,
@@ -110,7 +111,7 @@ fn column(
         let reason = format!("the planner sends {data_type} to the GPU, which doesn't take it");
         return Err(datafusion::error::DataFusionError::Internal(reason).into());
     };
-    let nulls: Vec<_> = pieces.iter().map(|piece| piece.logical_nulls()).collect();
+    let nulls: Vec<_> = pieces.iter().map(Array::logical_nulls).collect();
     let validity = if nulls.iter().flatten().any(|nulls| nulls.null_count() > 0) {
         let bits = pieces.iter().zip(&nulls).map(|(piece, nulls)| match nulls {
             Some(nulls) => Bits::Of(nulls.inner()),
@@ -132,7 +133,7 @@ fn column(
             dictionary(work, data_type, layout, pieces, rows, validity, draft)
         }
         _ => {
-            let data: Vec<_> = pieces.iter().map(|piece| piece.to_data()).collect();
+            let data: Vec<_> = pieces.iter().map(Array::to_data).collect();
             let values = fixed(work, layout, &data, rows, draft)?;
             Ok(DraftColumn::fixed(data_type, layout, values, validity))
         }
@@ -205,11 +206,11 @@ fn strings(
             DataType::Utf8 => Cow::Borrowed(plain(piece.as_string::<i32>(), &mut offsets)),
             DataType::LargeUtf8 => Cow::Borrowed(plain(piece.as_string::<i64>(), &mut offsets)),
             _ => {
-                let base = offsets[offsets.len() - 1];
+                let base = offsets[offsets.len() - 1].cast_unsigned();
                 let mut text = Vec::with_capacity(text_bytes(piece) as usize);
                 for string in piece.as_string_view() {
                     text.extend_from_slice(string.unwrap_or_default().as_bytes());
-                    offsets.push(base + text.len() as i32);
+                    offsets.push((base + text.len() as u32).cast_signed());
                 }
                 Cow::Owned(text)
             }
@@ -235,8 +236,9 @@ fn plain<'a, O: OffsetSizeTrait>(
 ) -> &'a [u8] {
     let theirs = strings.offsets();
     let (begin, end) = (theirs[0].as_usize(), theirs[strings.len()].as_usize());
-    let base = offsets[offsets.len() - 1];
-    let ours = theirs[1..].iter().map(|offset| base + (offset.as_usize() - begin) as i32);
+    let base = offsets[offsets.len() - 1].cast_unsigned();
+    let ours = theirs[1..].iter().map(|offset| base + (offset.as_usize() - begin) as u32);
+    let ours = ours.map(u32::cast_signed);
     offsets.extend(ours);
     &strings.value_data()[begin..end]
 }

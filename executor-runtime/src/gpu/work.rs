@@ -21,7 +21,7 @@ pub struct Work<'a> {
     copier: Copier,
     threads: Handle,
     /// Closed when nobody waits for the region's batches any more.
-    wanted: Sender<Result<RecordBatch>>,
+    reader: Sender<Result<RecordBatch>>,
     permit: Option<Permit<'a>>,
     waited: Time,
     unspilled: Cell<u64>,
@@ -29,16 +29,16 @@ pub struct Work<'a> {
 
 impl<'a> Work<'a> {
     /// A region's work, of the query whose task that is, on the copier's stream. `waited` counts the
-    /// time that it waits for its turn, and `wanted` is where its batches go.
+    /// time that it waits for its turn, and `reader` is where its batches go.
     pub fn new(
         gpu: &'a Gpu,
         task: &'a Task,
         copier: Copier,
         threads: Handle,
-        wanted: Sender<Result<RecordBatch>>,
+        reader: Sender<Result<RecordBatch>>,
         waited: Time,
     ) -> Self {
-        Self { gpu, task, copier, threads, wanted, permit: None, waited, unspilled: Cell::new(0) }
+        Self { gpu, task, copier, threads, reader, permit: None, waited, unspilled: Cell::new(0) }
     }
 
     /// The GPU.
@@ -68,12 +68,12 @@ impl<'a> Work<'a> {
     /// Waits for something that isn't the GPU, and lets others have their turn meanwhile.
     pub fn wait_for<T>(&mut self, something: impl Future<Output = T>) -> Result<T, GpuError> {
         self.permit = None;
-        let (threads, wanted) = (&self.threads, &self.wanted);
+        let (threads, reader) = (&self.threads, &self.reader);
         self.task.idle(|| {
             threads.block_on(async {
                 tokio::select! {
                     biased;
-                    () = wanted.closed() => Err(GpuError::Unwanted),
+                    () = reader.closed() => Err(GpuError::Unwanted),
                     result = something => Ok(result),
                 }
             })
@@ -82,8 +82,8 @@ impl<'a> Work<'a> {
 
     /// Hands a batch out; waits while the reader has enough.
     pub fn send(&mut self, batch: RecordBatch) -> Result<(), GpuError> {
-        let wanted = self.wanted.clone();
-        let sent = self.wait_for(async move { wanted.send(Ok(batch)).await })?;
+        let reader = self.reader.clone();
+        let sent = self.wait_for(async move { reader.send(Ok(batch)).await })?;
         sent.map_err(|_| GpuError::Unwanted)
     }
 

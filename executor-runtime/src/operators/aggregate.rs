@@ -270,18 +270,15 @@ impl Aggregated {
 impl DeviceStream for Aggregated {
     fn next(&mut self, work: &mut Work<'_>) -> Result<Option<Batch>, GpuError> {
         while !self.at_end {
-            match self.input.next(work)? {
-                Some(batch) => {
-                    self.take(work, batch)?;
-                    if self.rows() > RESTING_ROWS.max(2 * self.rows_after_merge) {
-                        self.merge(work)?;
-                    }
-                }
-                None => {
-                    self.at_end = true;
-                    work.begin()?;
-                    self.finish(work)?;
-                }
+            let Some(batch) = self.input.next(work)? else {
+                self.at_end = true;
+                work.begin()?;
+                self.finish(work)?;
+                break;
+            };
+            self.take(work, batch)?;
+            if self.rows() > RESTING_ROWS.max(2 * self.rows_after_merge) {
+                self.merge(work)?;
             }
         }
         if self.ready.is_empty() {

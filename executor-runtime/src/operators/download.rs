@@ -100,10 +100,10 @@ impl ExecutionPlan for GpuDownloadExec {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
         _: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        match children.pop() {
-            Some(input) => Ok(Arc::new(Self::new(input))),
-            None => internal_err!("GpuDownloadExec needs an input"),
-        }
+        let Some(input) = children.pop() else {
+            return internal_err!("GpuDownloadExec needs an input");
+        };
+        Ok(Arc::new(Self::new(input)))
     }
 
     fn with_new_children(

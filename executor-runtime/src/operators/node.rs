@@ -70,10 +70,10 @@ impl<O: Operator> GpuExec<O> {
 
 /// The child's node of batches on the device.
 pub(super) fn gpu_input(input: &dyn ExecutionPlan) -> Result<&dyn GpuNode> {
-    match super::gpu_node(input) {
-        Some(node) => Ok(node),
-        None => internal_err!("{} gives batches of the host to a GPU operator", input.name()),
-    }
+    let Some(node) = super::gpu_node(input) else {
+        return internal_err!("{} gives batches of the host to a GPU operator", input.name());
+    };
+    Ok(node)
 }
 
 impl<O: Operator> GpuNode for GpuExec<O> {

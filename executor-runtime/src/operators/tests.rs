@@ -119,8 +119,8 @@ async fn answer(session: &Session, sql: &str) -> Result<String> {
 }
 
 /// Runs a test on a simulated node, on threads as an executor has them.
-fn on_gpu(settings: &[(&str, &str)], test: impl AsyncFn(&Node)) {
-    named(name_of(&test), T4, &[], |_| {
+fn on_gpu(settings: &[(&str, &str)], test: &impl AsyncFn(&Node)) {
+    named(name_of(test), T4, &[], |_| {
         let threads = Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -143,7 +143,7 @@ async fn operators(session: &Session, sql: &str) -> String {
 
 #[test]
 fn answers_are_those_of_the_cpu() {
-    on_gpu(&[], async |node| {
+    on_gpu(&[], &async |node| {
         let (gpu, cpu) = (node.session(), node.session());
         cpu.set("gpu.mode", Some("off")).unwrap();
         for sql in QUERIES {
@@ -159,7 +159,7 @@ fn answers_are_those_of_the_cpu() {
 /// Memory that can't be had, once, at each reservation of each query in turn.
 #[test]
 fn every_failure_to_reserve_gives_the_same_answer() {
-    on_gpu(&[("gpu.memory.pool", "ARENA"), ("gpu.batch_bytes", "64 KiB")], async |node| {
+    on_gpu(&[("gpu.memory.pool", "ARENA"), ("gpu.batch_bytes", "64 KiB")], &async |node| {
         let session = node.session();
         for sql in QUERIES {
             let ledger = node.gpu().ledger();
@@ -189,7 +189,7 @@ fn a_device_that_is_too_small_spills_and_splits() {
         ("gpu.memory.alloc_size", "192 KiB"),
         ("gpu.batch_bytes", "32 KiB"),
     ];
-    on_gpu(&settings, async |node| {
+    on_gpu(&settings, &async |node| {
         let (gpu, cpu) = (node.session(), node.session());
         cpu.set("gpu.mode", Some("off")).unwrap();
         for sql in QUERIES {
@@ -302,7 +302,7 @@ fn items(lists: &str) -> Vec<&str> {
 
 #[test]
 fn all_that_the_planner_takes_gives_the_cpus_answers() {
-    on_gpu(&[("gpu.mode", "required")], async |node| {
+    on_gpu(&[("gpu.mode", "required")], &async |node| {
         let (gpu, cpu) = (node.session(), node.session());
         cpu.set("gpu.mode", Some("off")).unwrap();
         let frame = SessionContext::new().sql(ODD).await.unwrap();
@@ -358,7 +358,7 @@ fn groups_that_do_not_fit_are_found_part_by_part() {
         ("gpu.memory.alloc_size", "1 MiB"),
         ("gpu.batch_bytes", "64 KiB"),
     ];
-    on_gpu(&settings, async |node| {
+    on_gpu(&settings, &async |node| {
         let (gpu, cpu) = (node.session(), node.session());
         cpu.set("gpu.mode", Some("off")).unwrap();
         gpu.set("sql.target_partitions", Some("1")).unwrap();

@@ -205,10 +205,10 @@ impl ExecutionPlan for GpuUploadExec {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
         _: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        match children.pop() {
-            Some(input) => Ok(Arc::new(Self::new(input, self.batch_bytes))),
-            None => internal_err!("GpuUploadExec needs an input"),
-        }
+        let Some(input) = children.pop() else {
+            return internal_err!("GpuUploadExec needs an input");
+        };
+        Ok(Arc::new(Self::new(input, self.batch_bytes)))
     }
 
     fn with_new_children(
