@@ -119,6 +119,7 @@ pub fn with_retry<I: Split, O, E: Recover>(
                 Some(_) if !is_last_try => {
                     attempts.retries.fetch_add(1, Ordering::Relaxed);
                     is_last_try = true;
+                    task.on_last_try();
                     inputs.push_front(input);
                 }
                 Some(reason) => return Err(error.cannot_split(reason)),

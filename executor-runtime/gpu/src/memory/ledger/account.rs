@@ -122,6 +122,7 @@ impl Query {
             query: self.inner.number,
             doing: Doing::Runs,
             told: false,
+            splits: 0,
             used: Bytes::default(),
             peak: Bytes::default(),
             wake: Arc::new(Condvar::new()),
@@ -219,9 +220,17 @@ impl Task {
         self.shared.state.lock().tasks[&self.number].peak
     }
 
-    /// Says that a step is done: the next one may be told to retry again.
+    /// Says that a step is done: the next one may be told to retry again, and to split.
     pub fn progressed(&self) {
-        self.shared.state.lock().task(self.number).told = false;
+        let mut state = self.shared.state.lock();
+        let task = state.task(self.number);
+        (task.told, task.splits) = (false, 0);
+    }
+
+    /// Says that the step can't be split, and fails if it is told to once more: it only is when
+    /// nobody else can split either.
+    pub fn on_last_try(&self) {
+        self.shared.state.lock().task(self.number).splits = u32::MAX;
     }
 
     /// Does something that may have to wait for what other tasks do. Without this the ledger

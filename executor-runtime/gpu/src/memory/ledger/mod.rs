@@ -20,12 +20,16 @@
 //!
 //! Nobody waits for ever. When no task can go on, because all wait, one of them is told to do
 //! something about it: whoever fits is let through first, then the youngest that was not told
-//! yet is to retry, and when all were, the youngest is to split, again and again until its query
-//! fails. A task is told to retry once for each step that it finishes ([`Task::progressed`]), so
-//! that tasks don't send each other round in circles. Each time somebody gives memory back or
-//! ends, so somebody goes on. That only works if
-//! the ledger knows who can't go on: a task that waits for anything but memory says so
-//! ([`Task::idle`]), as [`super::semaphore`] does by itself.
+//! yet is to retry, and when all were, one is to split: of those that were told so least often,
+//! the youngest. So one that split and still waits, for memory that an older one holds, is not
+//! told again before that one was. Who can't split any more ([`Task::on_last_try`]) is told last,
+//! and its query fails: only when all who wait can't, and then the youngest's.
+//!
+//! Both are counted for a step, until it is done ([`Task::progressed`]), whatever it is granted on
+//! the way: a task retries a step once, and splits it until that can't be, so tasks don't send
+//! each other round in circles. Each time somebody gives memory back or ends, so somebody goes
+//! on. That only works if the ledger knows who can't go on: a task that waits for anything but
+//! memory says so ([`Task::idle`]), as [`super::semaphore`] does by itself.
 //!
 //! - [`account`]: attachments, queries, tasks.
 //! - [`reservation`]: asking, waiting, giving back.
@@ -278,6 +282,8 @@ pub(in crate::memory) struct TaskState {
     pub(in crate::memory) doing: Doing,
     /// Whether it was told to retry since it last finished a step.
     told: bool,
+    /// How often it was told to split since then; `u32::MAX` where it can't.
+    splits: u32,
     used: Bytes,
     peak: Bytes,
     pub(in crate::memory) wake: Arc<Condvar>,

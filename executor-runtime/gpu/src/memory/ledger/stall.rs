@@ -148,8 +148,13 @@ impl State {
             self.events.permits_beyond += 1;
             return self.tell(number, Verdict::Granted);
         }
-        if let Some((number, ..)) = waiting.last() {
-            self.tell(*number, Verdict::Split);
+        // One that split and waits again could not help: before it is told once more, others are.
+        let least_told = waiting.iter().rev().min_by_key(|(number, ..)| self.tasks[number].splits);
+        if let Some((number, ..)) = least_told {
+            let number = *number;
+            let splits = &mut self.task(number).splits;
+            *splits = splits.saturating_add(1);
+            self.tell(number, Verdict::Split);
         }
     }
 }

@@ -191,6 +191,71 @@ fn a_task_that_stays_alone_is_told_to_split_and_then_why_it_fails() {
     assert_eq!(task.reserve(Kind::Device, 40, "x").unwrap_err().recovery(), Recovery::Retry);
 }
 
+/// A task that was told to retry already and holds 70 of 100, and a younger one that holds none.
+fn holder_and_younger(ledger: &Ledger, query: &Query) -> (Task, Reservation, Task) {
+    let old = query.task(0);
+    let kept = query.try_reserve(Kind::Device, 80, "x").unwrap();
+    assert_eq!(old.reserve(Kind::Device, 40, "x").unwrap_err().recovery(), Recovery::Retry);
+    drop(kept);
+    let held = old.reserve(Kind::Device, 70, "x").unwrap();
+    assert_eq!(ledger.report().events.retries, 1);
+    (old, held, query.task(0))
+}
+
+#[test]
+fn one_that_split_and_waits_again_cannot_help_but_who_holds_can() {
+    let ledger = ledger(100);
+    let query = ledger.attach("a").query("q");
+    let (old, held, young) = holder_and_younger(&ledger, &query);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let error = old.reserve(Kind::Device, 40, "x").unwrap_err();
+            assert_eq!(error.recovery(), Recovery::Split, "{error}");
+            drop(held);
+        });
+        until_waiting(&ledger, 1);
+        // Ends here, lest the other waits for it if this fails.
+        let young = young;
+        for told in [Recovery::Retry, Recovery::Split] {
+            // What it is given on the way is no step.
+            let _little = young.reserve(Kind::Device, 1, "x").unwrap();
+            assert_eq!(young.reserve(Kind::Device, 40, "x").unwrap_err().recovery(), told);
+        }
+        drop(young.reserve(Kind::Device, 40, "x").unwrap());
+    });
+    assert_eq!(ledger.report().events.splits, 2);
+}
+
+#[test]
+fn one_that_cannot_split_is_told_when_nobody_can() {
+    let ledger = ledger(100);
+    let query = ledger.attach("a").query("q");
+    let (old, held, young) = holder_and_younger(&ledger, &query);
+    let splits = || ledger.report().events.splits;
+    thread::scope(|scope| {
+        let old = scope.spawn(|| {
+            for _ in 0..3 {
+                let error = old.reserve(Kind::Device, 40, "x").unwrap_err();
+                assert_eq!(error.recovery(), Recovery::Split, "{error}");
+            }
+            old.on_last_try();
+            drop(old.reserve(Kind::Device, 40, "x").unwrap());
+        });
+        until_waiting(&ledger, 1);
+        assert_eq!(young.reserve(Kind::Device, 40, "x").unwrap_err().recovery(), Recovery::Retry);
+        young.on_last_try();
+        assert_eq!(young.reserve(Kind::Device, 40, "x").unwrap_err().recovery(), Recovery::Split);
+        assert_eq!(splits(), 4);
+        drop(held);
+        old.join().unwrap();
+    });
+    // A step that is done is none of these.
+    young.progressed();
+    let _kept = query.try_reserve(Kind::Device, 100, "x").unwrap();
+    drop(old);
+    assert_eq!(young.reserve(Kind::Device, 40, "x").unwrap_err().recovery(), Recovery::Retry);
+}
+
 #[test]
 fn a_quota_holds_its_attachment_alone() {
     let ledger = ledger_of(100, 50, PATIENT);
