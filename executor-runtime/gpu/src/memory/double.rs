@@ -54,6 +54,8 @@ struct State {
     host: Clock,
     /// Ranges that were given back: end, stream, position.
     freed: BTreeMap<DevicePtr, (DevicePtr, Stream, u64)>,
+    /// What goes back to its pool when the device is there: stream, position, bytes.
+    pending: Vec<(Stream, u64, u64)>,
     /// Ranges in use.
     live: BTreeMap<DevicePtr, DevicePtr>,
     fault: Option<UpstreamError>,
@@ -204,7 +206,10 @@ impl Upstream for Double {
     }
 
     fn destroy_pool(&self, _: DriverPool) -> Result<(), UpstreamError> {
-        self.enter(Call::DestroyPool).map(drop)
+        let mut state = self.enter(Call::DestroyPool)?;
+        let pending = std::mem::take(&mut state.pending);
+        state.used -= pending.iter().map(|(.., bytes)| bytes).sum::<u64>();
+        Ok(())
     }
 
     fn alloc_async(
@@ -213,13 +218,22 @@ impl Upstream for Double {
         bytes: u64,
         stream: Stream,
     ) -> Result<DevicePtr, UpstreamError> {
-        self.take(self.enter(Call::AllocAsync(bytes, stream))?, bytes)
+        let mut state = self.enter(Call::AllocAsync(bytes, stream))?;
+        let State { pending, completed, used, .. } = &mut *state;
+        let is_past = |by: &Stream, position: u64| {
+            *by == stream || completed.get(by).copied().unwrap_or_default() >= position
+        };
+        for (.., bytes) in pending.extract_if(.., |(by, position, _)| is_past(by, *position)) {
+            *used -= bytes;
+        }
+        self.take(state, bytes)
     }
 
     fn free_async(&self, address: DevicePtr, stream: Stream) -> Result<(), UpstreamError> {
         let mut state = self.enter(Call::FreeAsync(stream))?;
         let bytes = state.allocated.remove(&address).expect("an address that was given out");
-        state.used -= bytes;
+        let position = state.position.get(&stream).copied().unwrap_or_default();
+        state.pending.push((stream, position, bytes));
         Ok(())
     }
 

@@ -15,13 +15,16 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 
 use super::heap::{ChunkId, Heap, Traffic};
-use super::{Place, Suballocator, Usage};
+use super::{ALIGNMENT, Place, Suballocator, Usage};
 use crate::memory::upstream::{Stream, Upstream, UpstreamError};
 
 /// A superblock is this part of the pool, within these bounds.
 const SUPERBLOCK_SHARE: u64 = 1024;
 const MIN_SUPERBLOCK: u64 = 1 << 20;
 const MAX_SUPERBLOCK: u64 = 16 << 20;
+
+/// And no more than this part, lest one keeps large pieces out of a small pool.
+const LARGEST_SHARE: u64 = 8;
 
 /// A piece is small up to this part of a superblock.
 const SMALL_SHARE: u64 = 8;
@@ -61,10 +64,11 @@ impl<U: Upstream> Arena<U> {
             whole.extend(upstream.alloc(initial)?, initial);
         }
         let superblock = (maximum / SUPERBLOCK_SHARE).clamp(MIN_SUPERBLOCK, MAX_SUPERBLOCK);
+        let largest = (maximum / LARGEST_SHARE).max(ALIGNMENT);
         Ok(Self {
             upstream,
             maximum,
-            superblock: superblock.next_power_of_two(),
+            superblock: superblock.next_power_of_two().min(1 << largest.ilog2()),
             whole: Mutex::new(whole),
             streams: RwLock::default(),
         })

@@ -290,6 +290,63 @@ fn async_keeps_to_its_limit_and_becomes_arena_where_there_is_no_pool() {
 }
 
 #[test]
+fn async_waits_for_frees_under_way_where_the_driver_has_no_room() {
+    let driver = Arc::new(Double::new(8 * MIB));
+    let device = pool(PoolKind::Async, 0, 8 * MIB, &driver);
+    let (one, other) = (Stream(1), Stream(2));
+    drop(Piece::new(device.allocate(6 * MIB, one).unwrap(), &driver));
+    drop(driver.calls());
+    let held = Piece::new(device.allocate(6 * MIB, other).unwrap(), &driver);
+    let asked = Call::AllocAsync(6 * MIB, other);
+    assert_eq!(driver.calls(), [asked, Call::Record(one), Call::Synchronize(one), asked]);
+    assert_eq!(device.statistics().events, 1);
+    // Nothing was freed since: another process has the memory.
+    driver.occupy(MIB);
+    assert!(device.allocate(2 * MIB, one).is_err());
+    assert_eq!(driver.calls(), [Call::AllocAsync(2 * MIB, one)]);
+    // A stream that ends is waited for then.
+    drop(held);
+    device.retire(other).unwrap();
+    device.retire(one).unwrap();
+    let waited = [Call::FreeAsync(other), Call::Record(other), Call::Synchronize(other)];
+    assert_eq!(driver.calls(), waited);
+    drop(device.allocate(7 * MIB, one).unwrap());
+    assert_eq!(driver.calls(), [Call::AllocAsync(7 * MIB, one), Call::FreeAsync(one)]);
+}
+
+#[test]
+fn threads_of_a_full_driver_all_wait_for_frees() {
+    let driver = Arc::new(Double::new(8 * MIB));
+    let device = pool(PoolKind::Async, 0, 8 * MIB, &driver);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (device, driver) = (&device, &driver);
+            scope.spawn(move || {
+                for round in 0..1000 {
+                    let stream = Stream(thread * 4 + round % 4);
+                    drop(Piece::new(device.allocate(MIB, stream).unwrap(), driver));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_small_piece_of_a_small_arena_leaves_room_for_a_large_one() {
+    for maximum in [256, 4096, MIB, 5 * MIB / 4, 3 * MIB] {
+        let driver = Arc::new(Double::new(maximum));
+        let device = pool(PoolKind::Arena, maximum, maximum, &driver);
+        let small = device.allocate(1, Stream(1)).unwrap();
+        let large = (maximum * 3 / 4).next_multiple_of(ALIGNMENT);
+        if maximum > ALIGNMENT {
+            drop(device.allocate(large, Stream(2)).unwrap());
+        }
+        drop(small);
+        drop(device.allocate(maximum, Stream(1)).unwrap());
+    }
+}
+
+#[test]
 fn a_lonely_stream_costs_no_events_and_several_cost_few() {
     for kind in [PoolKind::Arena, PoolKind::Default] {
         let driver = Arc::new(Double::new(64 * MIB));
