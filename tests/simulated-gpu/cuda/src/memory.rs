@@ -35,6 +35,9 @@ const PAGE: u64 = 4096;
 const ALIGNMENT: u64 = 256;
 /// Bytes are counted in units of this.
 const UNIT: u64 = 512;
+/// Addresses of a device at the least: pinned memory of the host is among them, and pages around
+/// each allocation, however small both the device and the allocation are.
+const LEAST_SPACE: u64 = 4 << 30;
 /// Length of the file of poison.
 const POISON_FILE: u64 = 32 << 20;
 /// What memory is full of that nobody has written.
@@ -124,7 +127,7 @@ impl Memory {
             .iter()
             .map(|device| Space {
                 // Each byte twice, and as much again for what lies between.
-                size: (4 * device.memory).next_multiple_of(PAGE),
+                size: (4 * device.memory).next_multiple_of(PAGE).max(LEAST_SPACE),
                 start: OnceLock::new(),
                 next: AtomicU64::new(0),
             })

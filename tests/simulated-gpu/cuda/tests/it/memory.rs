@@ -159,6 +159,25 @@ fn pinned_memory_is_told_from_other() {
 }
 
 #[test]
+fn a_tiny_device_has_addresses_for_all_that_fits() {
+    let tiny = "memory = { total_mib = 2, reserved_mib = 0, used_mib = 0, context_mib = 0 }";
+    alone(&format!("{T4}\n{tiny}"), |_| {
+        let context = CudaContext::new(0).unwrap();
+        unsafe {
+            // What is pinned is the host's.
+            for _ in 0..4 {
+                result::malloc_host(4 * MIB, 0).unwrap();
+            }
+            for _ in 0..2048 {
+                result::malloc_sync(512).unwrap();
+            }
+            assert_eq!(context.mem_get_info().unwrap().0, MIB);
+            result::malloc_sync(MIB).unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_pool_keeps_what_its_threshold_says() {
     alone(T4, |node| {
         let context = CudaContext::new(0).unwrap();
