@@ -171,11 +171,11 @@ impl Task {
         let reservation = Reservation::new(self.query.clone(), number, Kind::Device, rounded);
         let owner: &Arc<AtomicU64> = &self.query.inner.pooled;
         let mut allocated = pool.allocate_for(bytes, stream, owner);
+        // What is moved need not be one piece: on until it is, or nothing is left to move.
         for whose in [Whose::Query(self.query.number()), Whose::All] {
-            if !matches!(allocated, Err(MemoryError::PoolExhausted { .. })) {
-                break;
-            }
-            if self.spill(Kind::Device, rounded, whose) > 0 {
+            while matches!(allocated, Err(MemoryError::PoolExhausted { .. }))
+                && self.spill(Kind::Device, rounded, whose) > 0
+            {
                 allocated = pool.allocate_for(bytes, stream, owner);
             }
         }
