@@ -10,6 +10,7 @@ sys.dont_write_bytecode = True
 
 def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="also the tests marked long")
+    parser.addoption("--case", type=int, help="one random case alone, by its number")
 
 
 def pytest_collection_modifyitems(config, items):

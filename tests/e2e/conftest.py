@@ -67,6 +67,13 @@ def gpu_node():
         yield node
 
 
+@pytest.fixture(scope="session")
+def simulated_gpu_node():
+    """A node with one GPU, for queries that run on it."""
+    with Node(gpus=["rtx6000:1"]) as node:
+        yield node
+
+
 @pytest.fixture
 def client(node):
     """A connection to the shared node."""

@@ -127,6 +127,11 @@ class Node:
         command = [BINARIES / "simulated-gpu", "use", "--dir", self.directory / "gpu", *arguments]
         subprocess.run(command, check=True)
 
+    def cuda_calls(self, name: str = "") -> list[dict]:
+        """The calls into the simulated CUDA driver so far, or those of one function."""
+        lines = (self.directory / "gpu" / "cuda.log").read_text().splitlines()
+        return [call for call in map(json.loads, lines) if name in ("", call["call"])]
+
     def executors(self) -> list[dict]:
         return self.json("executors")["executors"]
 
