@@ -16,7 +16,7 @@
 //! - [`draft`]: a batch in the making.
 //! - [`evaluate`]: columns that are computed of others.
 //! - [`select`]: the rows of a predicate.
-//! - [`concat`]: batches put together.
+//! - [`mod@concat`]: batches put together.
 //! - [`group`]: rows by key, and what is computed of each group.
 
 pub mod concat;

@@ -12,7 +12,7 @@
 //! - [`memory`]: how its memory is divided.
 //! - [`query`]: a query's account.
 //! - [`work`]: a region's work.
-//! - [`error`]: what can go wrong.
+//! - [`mod@error`]: what can go wrong.
 
 pub mod error;
 pub mod memory;
