@@ -207,6 +207,9 @@ pub struct Executor {
     /// Its GPU; `null` on the CPU, and while it runs not.
     #[serde(default)]
     pub gpu: Option<creel_wire::GpuReport>,
+    /// Why its GPU can't be used, so that its queries run on the CPU; `null` where it can.
+    #[serde(default)]
+    pub gpu_unusable: Option<String>,
 }
 
 /// What an executor does.

@@ -19,9 +19,11 @@ pub static ALIASES: &[(&str, &str)] = &[
     ("spark.rapids.sql.explain", "gpu.explain"),
 ];
 
-/// Our name of a setting, be it given by that or by an alias.
+/// Our name of a setting, be it given by that or by an alias. SQL makes its names lower case, so an
+/// alias is known whatever the case.
 pub(crate) fn canonical(name: &str) -> &str {
-    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, ours)| ours)
+    let alias = ALIASES.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name));
+    alias.map_or(name, |(_, ours)| ours)
 }
 
 #[cfg(test)]
@@ -47,6 +49,8 @@ mod tests {
         let mut settings = Settings::default();
         settings.set("spark.rapids.memory.gpu.allocFraction", "0.5").unwrap();
         assert_eq!(settings.get("gpu.memory.alloc_fraction").as_deref(), Some("0.5"));
+        settings.set_session("spark.rapids.sql.batchsizebytes", "1g").unwrap();
+        assert_eq!(settings.get("gpu.batch_bytes").as_deref(), Some("1 GiB"));
         let text = "[spark.rapids.memory]\ngpu.pool = \"ARENA\"\ngpu.reserve = 1073741824\n";
         let (set, errors) = file::apply(text, Path::new("creel.toml"), &mut settings);
         assert!(errors.is_empty(), "{errors:?}");

@@ -144,6 +144,9 @@ pub struct Report {
     /// Its GPU; absent where it computes on the CPU alone.
     #[serde(default)]
     pub gpu: Option<GpuReport>,
+    /// Why the GPU that it was to compute on can't be used; its queries run on the CPU.
+    #[serde(default)]
+    pub gpu_unusable: Option<String>,
 }
 
 /// Memory of an executor, in bytes.

@@ -12,6 +12,8 @@ use crate::error::Error;
 
 /// Characters of a statement or an error in a table; `--json` has all of it.
 const TEXT_CHARS: usize = 80;
+/// The same of a reason that stands in the last column.
+const REASON_CHARS: usize = 300;
 
 /// An answer, and where it is asked for.
 pub(crate) trait Answer: DeserializeOwned {
@@ -209,12 +211,17 @@ impl Answer for api::Executors {
     }
 
     fn more(&self) -> Option<Table> {
-        let on_gpus = self.executors.iter().filter_map(|executor| {
-            let gpu = executor.gpu.as_ref()?;
-            Some(gpu_lines(&executor.id, gpu))
+        let on_gpus = self.executors.iter().map(|executor| match &executor.gpu {
+            Some(gpu) => gpu_lines(&executor.id, gpu).to_vec(),
+            None => executor.gpu_unusable.iter().map(|why| unusable(&executor.id, why)).collect(),
         });
         rows(&["EXECUTOR", "GPU", "HOW IT STANDS"], on_gpus.flatten(), "").ok()
     }
+}
+
+/// Why the GPU of an executor can't be used.
+fn unusable(executor: &str, why: &str) -> [String; 3] {
+    [executor.to_owned(), "unusable".to_owned(), one_line(why, REASON_CHARS)]
 }
 
 /// How the GPU of an executor stands: a line for each part of it.
@@ -453,6 +460,7 @@ mod tests {
             last_error: None,
             memory: None,
             gpu,
+            gpu_unusable: None,
         };
         let executors = |executors| api::Executors { schema: 1, executors };
         assert!(executors(vec![on("cpu", None)]).more().is_none());
@@ -471,6 +479,10 @@ mod tests {
                  0 B to disk",
             ]
         );
+        let mut without = on("GPU-2", None);
+        without.gpu_unusable = Some("no room for a pool".into());
+        let more = executors(vec![without]).more().unwrap().to_string();
+        assert!(more.contains("GPU-2-7   unusable  no room for a pool"), "{more}");
         let mut automatic = gpu;
         (automatic.semaphore.tasks, automatic.pool.limit) = (0, None);
         let more = executors(vec![on("GPU-1", Some(automatic))]).more().unwrap().to_string();

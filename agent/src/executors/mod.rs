@@ -285,10 +285,9 @@ fn listed(
     report: Option<Report>,
 ) -> Option<Listed> {
     let state = record.state(Instant::now())?;
-    let (memory, gpu, connections, queries) = match report {
-        Some(report) => (Some(report.memory), report.gpu, report.attachments, report.queries),
-        None => (None, None, Vec::new(), Vec::new()),
-    };
+    let has_answered = report.is_some();
+    let Report { memory, attachments: connections, queries, gpu, gpu_unusable } =
+        report.unwrap_or_default();
     let executor = api::Executor {
         id: id.to_owned(),
         device: device.name().to_owned(),
@@ -298,8 +297,9 @@ fn listed(
         since: record.since,
         restarts: record.restarts,
         last_error: record.last_error.clone(),
-        memory,
+        memory: has_answered.then_some(memory),
         gpu,
+        gpu_unusable,
     };
     let attachments = record.attachments.iter().map(|(number, attachment)| {
         let said = connections.iter().find(|said| said.attachment == *number);

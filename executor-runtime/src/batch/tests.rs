@@ -45,9 +45,9 @@ fn on_device(settings: &[(&str, &str)], test: impl FnOnce(&mut Work<'_>)) {
     let stream = Arc::new(gpu.context().stream().unwrap());
     let runtime = Runtime::new().unwrap();
     let (wanted, _reader) = mpsc::channel(1);
-    let copier = gpu.copier(&stream);
+    let copiers = [gpu.copier(&stream), gpu.copier(&stream)];
     let threads = runtime.handle().clone();
-    let mut work = Work::new(&gpu, &task, copier, threads, wanted, Time::new());
+    let mut work = Work::new(&gpu, &task, copiers, threads, wanted, Time::new());
     work.begin().unwrap();
     test(&mut work);
     drop(work);

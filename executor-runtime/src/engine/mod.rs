@@ -192,6 +192,10 @@ impl Engine {
             attachments,
             queries: self.queries.report(),
             gpu: self.gpu().ok().map(|gpu| gpu.report()),
+            gpu_unusable: match self.gpu() {
+                Err(NoGpu::Unusable(reason)) => Some(reason.clone()),
+                Ok(_) | Err(NoGpu::Cpu) => None,
+            },
         }
     }
 

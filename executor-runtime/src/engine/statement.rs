@@ -84,7 +84,8 @@ impl Statement {
 /// Our setting that a variable of SQL names, if it does.
 fn setting_name(variable: &str) -> Option<String> {
     let alias = ALIASES.iter().find(|(theirs, _)| *theirs == variable).map(|(_, ours)| *ours);
-    alias.or_else(|| variable.strip_prefix("creel.")).map(str::to_owned)
+    let ours = || creel_settings::find(variable).map(|setting| setting.name);
+    alias.or_else(|| variable.strip_prefix("creel.")).or_else(ours).map(str::to_owned)
 }
 
 fn refused(statement: &str, reason: &str) -> ExecutorError {

@@ -18,7 +18,8 @@ use super::{Gpu, GpuError};
 pub struct Work<'a> {
     gpu: &'a Gpu,
     task: &'a Task,
-    copier: Copier,
+    copier: Arc<Copier>,
+    uploads: Arc<Copier>,
     threads: Handle,
     /// Closed when nobody waits for the region's batches any more.
     reader: Sender<Result<RecordBatch>>,
@@ -28,17 +29,35 @@ pub struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    /// A region's work, of the query whose task that is, on the copier's stream. `waited` counts the
-    /// time that it waits for its turn, and `reader` is where its batches go.
+    /// A region's work, of the query whose task that is, on the copier's stream; `uploads` has a
+    /// stream of its own, so that the next batch is copied beside the kernels of the last. `waited`
+    /// counts the time that it waits for its turn, and `reader` is where its batches go.
     pub fn new(
         gpu: &'a Gpu,
         task: &'a Task,
-        copier: Copier,
+        [copier, uploads]: [Copier; 2],
         threads: Handle,
         reader: Sender<Result<RecordBatch>>,
         waited: Time,
     ) -> Self {
-        Self { gpu, task, copier, threads, reader, permit: None, waited, unspilled: Cell::new(0) }
+        let (copier, uploads) = (Arc::new(copier), Arc::new(uploads));
+        let unspilled = Cell::new(0);
+        Self { gpu, task, copier, uploads, threads, reader, permit: None, waited, unspilled }
+    }
+
+    /// The same work on the stream of uploads. What comes of it is at rest, and so in order with
+    /// whoever holds it.
+    pub fn uploading(&self) -> Work<'a> {
+        Work {
+            copier: Arc::clone(&self.uploads),
+            uploads: Arc::clone(&self.uploads),
+            threads: self.threads.clone(),
+            reader: self.reader.clone(),
+            permit: None,
+            waited: self.waited.clone(),
+            unspilled: Cell::new(0),
+            ..*self
+        }
     }
 
     /// The GPU.

@@ -208,15 +208,15 @@ impl Region {
     ) -> Result<(), GpuError> {
         let gpu = Arc::clone(self.query.gpu());
         let task = self.query.task(self.stage);
-        let stream = Arc::new(gpu.context().stream()?);
-        let copier = gpu.copier(&stream);
+        let streams = [Arc::new(gpu.context().stream()?), Arc::new(gpu.context().stream()?)];
+        let copiers = streams.each_ref().map(|stream| gpu.copier(stream));
         let result = {
-            let work = Work::new(&gpu, &task, copier, threads, sender, self.waited.clone());
+            let work = Work::new(&gpu, &task, copiers, threads, sender, self.waited.clone());
             self.pump(work)
         };
-        // Its batches go back before the pool forgets the stream.
+        // Its batches go back before the pool forgets the streams.
         drop(self.source);
-        let retired = gpu.pool().retire(stream.id());
+        let retired = streams.iter().try_for_each(|stream| gpu.pool().retire(stream.id()));
         result.and(retired.map_err(GpuError::from))
     }
 

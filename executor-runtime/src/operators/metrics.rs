@@ -2,16 +2,15 @@
 
 use creel_gpu::device::Event;
 use creel_gpu::memory::retry::Attempts;
-use datafusion::physical_plan::metrics::{
-    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, Time,
-};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, Time};
 
 use crate::batch::Batch;
 use crate::gpu::{GpuError, Work};
 
 /// An operator's counters, in one partition.
 pub struct GpuMetrics {
-    baseline: BaselineMetrics,
+    elapsed: Time,
+    rows: Count,
     device_time: Time,
     unspilled: Count,
     retries: Count,
@@ -35,7 +34,8 @@ impl GpuMetrics {
     fn new(metrics: &ExecutionPlanMetricsSet, partition: usize, time: &'static str) -> Self {
         let count = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
         Self {
-            baseline: BaselineMetrics::new(metrics, partition),
+            elapsed: MetricBuilder::new(metrics).elapsed_compute(partition),
+            rows: MetricBuilder::new(metrics).output_rows(partition),
             device_time: MetricBuilder::new(metrics).subset_time(time, partition),
             unspilled: count("unspilled_bytes"),
             retries: count("retries"),
@@ -58,7 +58,7 @@ impl GpuMetrics {
         step: impl FnOnce(&Self) -> Result<T, GpuError>,
     ) -> Result<T, GpuError> {
         self.settle()?;
-        let elapsed = self.baseline.elapsed_compute().clone();
+        let elapsed = self.elapsed.clone();
         let _elapsed = elapsed.timer();
         let start = Event::record(work.stream(), true)?;
         let before = work.unspilled();
@@ -77,7 +77,7 @@ impl GpuMetrics {
 
     /// Counts rows that are handed on.
     pub fn output_rows(&self, rows: usize) {
-        self.baseline.record_output(rows);
+        self.rows.add(rows);
     }
 
     /// Counts the last step's time, which is known once the device is past its end.

@@ -147,10 +147,10 @@ impl DeviceStream for Uploads {
                 continue;
             }
             work.begin()?;
-            let (work, schema, uploaded) = (&*work, &self.schema, &self.uploaded);
-            let batches = self.metrics.step(work, |metrics| {
+            let (work, schema, uploaded) = (work.uploading(), &self.schema, &self.uploaded);
+            let batches = self.metrics.step(&work, |metrics| {
                 with_retry(work.task(), metrics.attempts(), pieces, |pieces| {
-                    let batch = upload::upload(work, schema, &pieces.0)?;
+                    let batch = upload::upload(&work, schema, &pieces.0)?;
                     let bytes: u64 = pieces.0.iter().map(|piece| upload::bytes(piece).0).sum();
                     uploaded.add(bytes as usize);
                     Ok(batch)

@@ -81,7 +81,9 @@ impl Report {
         if let Some(reason) = &self.nowhere {
             let _ = writeln!(text, "nothing runs on the GPU: {reason}");
         } else if mode == GpuMode::ExplainOnly {
-            text.push_str("gpu.mode is explain_only: nothing runs on the GPU; with a * would\n");
+            text.push_str(
+                "gpu.mode is explain_only: nothing runs on the GPU; what has a * would\n",
+            );
         }
         for decision in &self.decisions {
             let is_told = match explain {

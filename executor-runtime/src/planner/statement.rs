@@ -74,13 +74,17 @@ fn with_rule(state: SessionState, rule: Arc<GpuRule>) -> SessionState {
         .build()
 }
 
+/// What is said of an executor without a GPU.
+const CPU: &str = "the executor is one for the CPU; a GPU is had by a lease, as in a container that \
+    asked YARN for one or by `creel run --gpus 1 -- COMMAND`, or where gpu.unleased = allow";
+
 /// Why nothing runs on the GPU, whatever the plan is.
 fn nowhere(mode: GpuMode, gpu: Result<(), &NoGpu>) -> Option<Reason> {
     match (mode, gpu) {
         (GpuMode::Off, _) => Some(Reason::Off),
         (GpuMode::ExplainOnly, _) | (_, Ok(())) => None,
         (_, Err(NoGpu::Unusable(why))) => Some(Reason::NoGpu(why.clone())),
-        (_, Err(NoGpu::Cpu)) => Some(Reason::NoGpu("the executor is one for the CPU".to_owned())),
+        (_, Err(NoGpu::Cpu)) => Some(Reason::NoGpu(CPU.to_owned())),
     }
 }
 

@@ -270,6 +270,7 @@ mod tests {
         use api::ExecutorState::{BackingOff, Failed, Running};
 
         let executor = |uid, state, since, error: &str| api::Executor {
+            gpu_unusable: None,
             id: String::new(),
             device: "cpu".into(),
             uid,
