@@ -25,6 +25,12 @@ pub enum GpuError {
     /// The strings of a column are longer together than offsets of 32 bits can say.
     #[error("a batch's strings have {0} bytes, and 2 GiB is the most")]
     Strings(u64),
+    /// The settings leave no pool that anything fits in.
+    #[error(
+        "the settings leave the GPU's queries {0} bytes of its memory: raise \
+         gpu.memory.alloc_size or gpu.memory.alloc_fraction"
+    )]
+    NoPool(u64),
     /// More rows than a batch can have.
     #[error("a batch would have {0} rows, and 2^32 - 1 is the most")]
     Rows(u64),
@@ -42,6 +48,19 @@ pub enum GpuError {
 }
 
 impl GpuError {
+    /// Whether memory ran out.
+    pub fn is_shortage(&self) -> bool {
+        let is_step = matches!(self.recovery(), Recovery::Retry | Recovery::Split);
+        is_step || matches!(self, Self::Exhausted { .. })
+    }
+
+    /// The same, where memory ran out because batches could not be spilled.
+    #[must_use]
+    pub fn after(self, spill: &MemoryError) -> Self {
+        let reason = format!("and batches that rest could not be moved out of the way: {spill}");
+        Self::Exhausted { error: Box::new(self), reason }
+    }
+
     /// Whether the driver works no more in this process.
     pub fn is_final(&self) -> bool {
         self.recovery() == Recovery::Restart
@@ -58,9 +77,11 @@ impl Recover for GpuError {
                 Remedy::FallBack | Remedy::Fail => Recovery::Fail,
             },
             Self::Strings(_) | Self::Rows(_) => Recovery::Split,
-            Self::Exhausted { .. } | Self::Engine(_) | Self::Fault(_) | Self::Unwanted => {
-                Recovery::Fail
-            }
+            Self::NoPool(_)
+            | Self::Exhausted { .. }
+            | Self::Engine(_)
+            | Self::Fault(_)
+            | Self::Unwanted => Recovery::Fail,
         }
     }
 
@@ -93,6 +114,9 @@ impl From<GpuError> for DataFusionError {
             }
             GpuError::Fault(fault @ Fault::OutOfRange) => {
                 ArrowError::CastError(fault.to_string()).into()
+            }
+            error @ GpuError::Memory(MemoryError::SpillDamaged { .. }) => {
+                DataFusionError::External(error.into())
             }
             GpuError::Memory(error) => DataFusionError::ResourcesExhausted(error.to_string()),
             error @ GpuError::Exhausted { .. } => {

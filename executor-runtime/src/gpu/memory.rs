@@ -19,6 +19,9 @@ use tracing::{info, warn};
 
 use super::GpuError;
 
+/// No query does anything with less of the GPU's memory, in bytes.
+const LEAST: u64 = 64 << 10;
+
 /// The machine around the GPU.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
@@ -59,6 +62,11 @@ pub fn divide(
     let size = SizingRules::from(settings).size(&device)?;
     size.warnings.iter().for_each(|warning| warn!("{warning}"));
     info!("{size}");
+    // Without a pool its first size is what would have been one.
+    let limit = if size.maximum == 0 { size.initial } else { size.maximum };
+    if limit < LEAST {
+        return Err(GpuError::NoPool(limit));
+    }
     let upstream = Arc::new(DeviceUpstream::new(context));
     let pool = DevicePool::new(&size, &upstream, log(settings.gpu_memory_debug))?;
     if pool.kind() != size.pool {
@@ -77,8 +85,6 @@ pub fn divide(
         warn!("fewer page-locked slabs than wanted: {reason}");
     }
 
-    // Without a pool its first size is what would have been one.
-    let limit = if size.maximum == 0 { size.initial } else { size.maximum };
     let limits = Limits {
         bytes: Bytes::new(limit, budget.pinned, budget.pageable),
         attachment_quota: settings.gpu_memory_attachment_quota.of(limit),

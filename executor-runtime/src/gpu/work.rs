@@ -47,6 +47,7 @@ impl<'a> Work<'a> {
 
     /// The same work on the stream of uploads. What comes of it is at rest, and so in order with
     /// whoever holds it.
+    #[must_use]
     pub fn uploading(&self) -> Work<'a> {
         Work {
             copier: Arc::clone(&self.uploads),

@@ -34,12 +34,16 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use super::metrics::GpuMetrics;
 use super::node::gpu_input;
 use super::stream::DeviceStream;
+use crate::batch::Batch;
 use crate::batch::download::download;
 use crate::gpu::{GpuError, GpuQuery, Work};
 use crate::process::STACK_BYTES;
 
 /// Batches that wait for whoever reads them.
 const BATCHES_AHEAD: usize = 2;
+
+/// Batches of the engine's size that are copied at once.
+const BATCHES_AT_ONCE: usize = 16;
 
 /// Copies batches to the host.
 #[derive(Debug)]
@@ -192,13 +196,16 @@ impl Region {
 
     fn run(self, threads: Handle, sender: Sender<Result<RecordBatch>>) -> Result<(), GpuError> {
         let query = Arc::clone(&self.query);
-        let result = self.compute(threads, sender);
-        if let Err(error) = &result
-            && error.is_final()
-        {
-            query.gpu().fail(&error.to_string());
-        }
-        result
+        let gpu = query.gpu();
+        self.compute(threads, sender).map_err(|error| {
+            if error.is_final() {
+                gpu.fail(&error.to_string());
+            }
+            match gpu.spill().take_failure() {
+                Some(spill) if error.is_shortage() => error.after(&spill),
+                _ => error,
+            }
+        })
     }
 
     fn compute(
@@ -221,22 +228,34 @@ impl Region {
     }
 
     fn pump(&mut self, mut work: Work<'_>) -> Result<(), GpuError> {
+        let rows = self.batch_rows.saturating_mul(BATCHES_AT_ONCE);
         while let Some(batch) = self.source.next(&mut work)? {
-            let downloaded = self.metrics.step(&work, |metrics| {
-                with_retry(work.task(), metrics.attempts(), batch, |batch| {
-                    download(&work, batch, &self.schema)
-                })
-            })?;
-            for downloaded in downloaded {
-                self.downloaded.add(downloaded.bytes as usize);
-                for batch in downloaded.batches(self.batch_rows) {
-                    let batch = batch?;
-                    self.metrics.output_rows(batch.num_rows());
-                    work.send(batch)?;
-                }
+            // What waits for a slow reader waits where it may be spilled.
+            for first in (0..batch.rows()).step_by(rows) {
+                work.begin()?;
+                let part = batch.slice(first, (batch.rows() - first).min(rows as u32));
+                self.hand_out(&mut work, part)?;
             }
         }
         self.metrics.settle()
+    }
+
+    /// Copies a batch to the host, and hands it out.
+    fn hand_out(&mut self, work: &mut Work<'_>, batch: Batch) -> Result<(), GpuError> {
+        let downloaded = self.metrics.step(work, |metrics| {
+            with_retry(work.task(), metrics.attempts(), batch, |batch| {
+                download(work, batch, &self.schema)
+            })
+        })?;
+        for downloaded in downloaded {
+            self.downloaded.add(downloaded.bytes as usize);
+            for batch in downloaded.batches(self.batch_rows) {
+                let batch = batch?;
+                self.metrics.output_rows(batch.num_rows());
+                work.send(batch)?;
+            }
+        }
+        Ok(())
     }
 }
 

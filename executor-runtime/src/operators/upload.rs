@@ -50,7 +50,9 @@ impl GpuUploadExec {
 
 impl GpuNode for GpuUploadExec {
     fn open(&self, partition: usize, context: &Arc<TaskContext>) -> Result<Box<dyn DeviceStream>> {
-        let consumer = MemoryConsumer::new(format!("GpuUploadExec[{partition}]"));
+        // Not that it spills: it goes on with less, so others come first.
+        let name = format!("GpuUploadExec[{partition}]");
+        let consumer = MemoryConsumer::new(name).with_can_spill(true);
         Ok(Box::new(Uploads {
             input: self.input.execute(partition, Arc::clone(context))?,
             schema: self.input.schema(),
@@ -116,7 +118,8 @@ impl Uploads {
     fn collect(&mut self, work: &mut Work<'_>) -> Result<Pieces, GpuError> {
         let mut pieces = Vec::new();
         let (mut rows, mut bytes, mut strings) = (0, 0, 0);
-        while rows < ROWS && bytes < self.batch_bytes && strings < STRINGS {
+        // One at the least, however little is wanted.
+        while pieces.is_empty() || rows < ROWS && bytes < self.batch_bytes && strings < STRINGS {
             let Some(batch) = work.wait_for(self.input.next())? else {
                 self.at_end = true;
                 break;

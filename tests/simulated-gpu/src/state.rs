@@ -23,6 +23,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::FlockOperation;
@@ -106,6 +107,8 @@ pub struct Raised {
 pub struct State {
     path: PathBuf,
     file: File,
+    /// Among threads: a lock of the file is the whole process's.
+    threads: Mutex<()>,
     layout: NonNull<Layout>,
 }
 
@@ -144,7 +147,7 @@ impl State {
         let layout = NonNull::new(address.cast::<Layout>())
             .filter(|_| address != libc::MAP_FAILED)
             .ok_or_else(|| Error::io(&path)(std::io::Error::last_os_error()))?;
-        let state = Self { path, file, layout };
+        let state = Self { path, file, threads: Mutex::default(), layout };
         let old =
             state.layout().magic.compare_exchange(0, MAGIC, Ordering::AcqRel, Ordering::Acquire);
         match old {
@@ -302,9 +305,10 @@ impl State {
     }
 
     fn lock(&self) -> Result<Lock<'_>, Error> {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         rustix::fs::flock(&self.file, FlockOperation::LockExclusive)
             .map_err(|error| Error::io(&self.path)(error.into()))?;
-        Ok(Lock(&self.file))
+        Ok(Lock { file: &self.file, _threads: threads })
     }
 }
 
@@ -325,12 +329,16 @@ impl Claim {
     }
 }
 
-struct Lock<'a>(&'a File);
+struct Lock<'a> {
+    file: &'a File,
+    /// Released after the file's.
+    _threads: MutexGuard<'a, ()>,
+}
 
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
         // It ends with the file at the latest.
-        let _ = rustix::fs::flock(self.0, FlockOperation::Unlock);
+        let _ = rustix::fs::flock(self.file, FlockOperation::Unlock);
     }
 }
 
@@ -346,6 +354,23 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn threads_that_take_and_give_back_at_once_leave_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(directory.path()).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        assert!(state.grow(0, None, 4096, 1 << 30).unwrap());
+                        state.shrink(0, None, 4096).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(state.uses(0).iter().map(|claim| claim.bytes).sum::<u64>(), 0);
+    }
 
     #[test]
     fn the_layout_is_the_documented_one() {
