@@ -3,10 +3,10 @@
 use creel_gpu::device::Region;
 use creel_gpu::kernels::column::Layout;
 use creel_gpu::primitives::append;
-use creel_gpu::primitives::gather::{self, Indices};
+use creel_gpu::primitives::gather::Indices;
 
 use super::draft::{Draft, DraftColumn, New};
-use super::select::{Selection, all_rows};
+use super::select::{Selection, all_rows, texts_of};
 use super::{Batch, Column, Held, hold};
 use crate::gpu::{GpuError, Work};
 
@@ -38,7 +38,9 @@ fn copy(work: &Work<'_>, batches: &[Batch]) -> Result<Batch, GpuError> {
     let rows: u64 = batches.iter().map(|batch| u64::from(batch.rows())).sum();
     let rows = u32::try_from(rows).map_err(|_| GpuError::Rows(rows))?;
     let longest = batches.iter().map(Batch::rows).max().unwrap_or(0);
-    let numbers = all_rows(work, longest)?;
+    // Strings alone are gathered by their rows.
+    let has_texts = batches[0].columns().iter().any(Column::is_text);
+    let numbers = if has_texts { all_rows(work, longest)? } else { None };
     let mut draft = Draft::default();
     for place in 0..batches[0].columns().len() {
         let pieces: Vec<Piece<'_>> = batches
@@ -74,15 +76,12 @@ fn column(
     if pieces[0].column.is_text() {
         // Dictionaries may differ, so these strings become plain ones.
         let texts = work.allocate(u64::from(rows) * 16, "places of strings")?;
-        let described = work.allocate(56, "a column's description")?;
         let mut first = 0;
         for piece in pieces {
             let Some(numbers) = numbers.filter(|_| piece.rows > 0) else { continue };
             let indices = Indices { count: piece.rows, ..numbers.indices() };
             let to = Region::from(&texts).part(first * 16, u64::from(piece.rows) * 16)?;
-            work.stream()
-                .upload(&held.kernel(piece.column).to_bytes(), Region::from(&described))?;
-            gather::texts(work.stream(), Region::from(&described), indices, to)?;
+            texts_of(work, held, piece.column, indices, to)?;
             first += u64::from(piece.rows);
         }
         let strings = draft.strings(work, Region::from(&texts), rows, PURPOSE)?;

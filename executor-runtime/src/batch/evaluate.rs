@@ -5,6 +5,7 @@ use creel_gpu::kernels::column::{self, Layout};
 use creel_gpu::primitives::evaluate::{
     ERROR_BYTES, Evaluation, descriptors, fault, output_bytes, start,
 };
+use creel_gpu::primitives::filter::Predicate;
 use creel_gpu::program::Program;
 
 use super::draft::{Draft, DraftColumn, New, Strings};
@@ -64,14 +65,6 @@ pub fn evaluate(
     Ok(())
 }
 
-/// A predicate's result for every row.
-pub struct Truth {
-    /// A bitmap of the rows where it is true.
-    pub truth: Region,
-    /// A bitmap of the rows where it isn't null.
-    pub validity: Region,
-}
-
 /// Evaluates a predicate, whose result is in the draft.
 pub fn predicate(
     work: &Work<'_>,
@@ -80,14 +73,15 @@ pub fn predicate(
     columns: &[Column],
     rows: u32,
     draft: &mut Draft,
-) -> Result<Truth, GpuError> {
+) -> Result<Predicate, GpuError> {
     evaluate(work, predicate, held, columns, rows, draft)?;
     let column = draft.columns().last().expect("a predicate has one output");
     let described = draft.kernel(column, held);
     let bytes = column::bitmap_bytes(rows as usize) as u64;
-    Ok(Truth {
+    Ok(Predicate {
         truth: Region::new(described.values, bytes),
-        validity: Region::new(described.validity, bytes),
+        validity: Some(Region::new(described.validity, bytes)),
+        rows,
     })
 }
 

@@ -7,7 +7,7 @@ use creel_gpu::primitives::filter::{self, Predicate};
 use creel_gpu::primitives::gather::{self, Indices};
 
 use super::draft::{Draft, DraftColumn, Place};
-use super::evaluate::{Truth, predicate};
+use super::evaluate::predicate;
 use super::{Batch, Column, Held, hold};
 use crate::gpu::{GpuError, Work};
 use crate::operators::computation::Computation;
@@ -26,7 +26,7 @@ pub fn select(
     let held = hold(read.map(|place| &batch.columns()[place]), work)?;
     let mut scratch = Draft::default();
     let truth = predicate(work, condition, &held, batch.columns(), batch.rows(), &mut scratch)?;
-    let Some(selection) = selection(work, &truth, batch.rows())? else { return Ok(None) };
+    let Some(selection) = select_rows(work, &truth)? else { return Ok(None) };
     if selection.count == batch.rows() {
         return Ok(Some(batch.project(places)));
     }
@@ -53,12 +53,6 @@ impl Selection {
     }
 }
 
-/// The rows where a predicate is true; `None` if there are none.
-pub fn selection(work: &Work<'_>, truth: &Truth, rows: u32) -> Result<Option<Selection>, GpuError> {
-    let predicate = Predicate { truth: truth.truth, validity: Some(truth.validity), rows };
-    select_rows(work, &predicate)
-}
-
 /// All rows, in order.
 pub fn all_rows(work: &Work<'_>, rows: u32) -> Result<Option<Selection>, GpuError> {
     let mut scratch = Draft::default();
@@ -68,6 +62,7 @@ pub fn all_rows(work: &Work<'_>, rows: u32) -> Result<Option<Selection>, GpuErro
     select_rows(work, &Predicate { truth, validity: None, rows })
 }
 
+/// The rows where a predicate is true; `None` if there are none.
 fn select_rows(work: &Work<'_>, predicate: &Predicate) -> Result<Option<Selection>, GpuError> {
     let workspace = work.allocate(predicate.workspace_bytes(), "counts of selected rows")?;
     let workspace = Region::from(&workspace);
@@ -107,7 +102,8 @@ pub fn gather(
             Ok(DraftColumn::fixed(data_type, Layout::Bool, values, validity))
         }
         Layout::String => {
-            let texts = texts(work, held, column, indices)?;
+            let texts = work.allocate(u64::from(indices.count) * 16, "places of strings")?;
+            texts_of(work, held, column, indices, Region::from(&texts))?;
             let strings = draft.strings(work, Region::from(&texts), indices.count, PURPOSE)?;
             Ok(DraftColumn::strings(data_type, strings, validity))
         }
@@ -128,15 +124,14 @@ pub fn gather(
 }
 
 /// Where the rows' strings are: address and length, 16 bytes each.
-pub fn texts(
+pub fn texts_of(
     work: &Work<'_>,
     held: &Held<'_>,
     column: &Column,
     indices: Indices,
-) -> Result<DeviceBuffer, GpuError> {
+    to: Region,
+) -> Result<(), GpuError> {
     let described = work.allocate(56, "a column's description")?;
     work.stream().upload(&held.kernel(column).to_bytes(), Region::from(&described))?;
-    let texts = work.allocate(u64::from(indices.count) * 16, "places of strings")?;
-    gather::texts(work.stream(), Region::from(&described), indices, Region::from(&texts))?;
-    Ok(texts)
+    Ok(gather::texts(work.stream(), Region::from(&described), indices, to)?)
 }

@@ -1,5 +1,6 @@
 //! What the engine's errors in a running query are to its client.
 
+use std::any::Any;
 use std::error::Error;
 use std::io;
 
@@ -31,6 +32,12 @@ pub fn of_query(
         return ExecutorError::SpillFull(engine.spill_dir().to_owned());
     }
     ExecutorError::Engine(name_files(error, plan))
+}
+
+/// What a panic says.
+pub fn of_panic(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
 }
 
 /// What became of the GPU, if the query failed because no call of the driver works any more.

@@ -231,9 +231,7 @@ impl Drop for CancelOnDrop {
 /// Makes a panic an error, so that a bug ends a query and says so, and nothing else ends.
 async fn unwound<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        let text = text.unwrap_or("without a word").to_owned();
+        let text = failure::of_panic(&*panic).to_owned();
         tracing::error!("a query panicked: {text}");
         Err(ExecutorError::Broken(text))
     })

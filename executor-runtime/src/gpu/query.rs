@@ -20,11 +20,6 @@ impl GpuAttachment {
         Self { gpu: Arc::clone(gpu), account: gpu.ledger().attach(name) }
     }
 
-    /// The GPU.
-    pub fn gpu(&self) -> &Arc<Gpu> {
-        &self.gpu
-    }
-
     /// Begins a query.
     pub fn query(&self, id: &str) -> GpuQuery {
         GpuQuery { gpu: Arc::clone(&self.gpu), account: self.account.query(id) }

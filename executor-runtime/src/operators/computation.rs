@@ -53,11 +53,6 @@ impl Computation {
         let programs = self.passes.iter().flat_map(|pass| pass.columns.iter().copied());
         programs.chain(self.outputs.iter().filter_map(Output::input))
     }
-
-    /// The columns as they are.
-    pub fn of_inputs(columns: impl IntoIterator<Item = usize>) -> Self {
-        Self { passes: Vec::new(), outputs: columns.into_iter().map(Output::Input).collect() }
-    }
 }
 
 /// What a grouping computes.

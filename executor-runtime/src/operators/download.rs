@@ -4,7 +4,6 @@
 //! its partitions has a thread of its own, which the query threads don't wait for but through a short
 //! channel. Input from the CPU is computed on that thread too.
 
-use std::any::Any;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,6 +35,7 @@ use super::node::gpu_input;
 use super::stream::DeviceStream;
 use crate::batch::Batch;
 use crate::batch::download::download;
+use crate::engine::failure::of_panic;
 use crate::gpu::{GpuError, GpuQuery, Work};
 use crate::process::STACK_BYTES;
 
@@ -182,7 +182,7 @@ impl Region {
                 Ok(Ok(()) | Err(GpuError::Unwanted)) => return,
                 Ok(Err(error)) => error.into(),
                 Err(panic) => {
-                    internal_datafusion_err!("the GPU's thread broke off: {}", text(&*panic))
+                    internal_datafusion_err!("the GPU's thread broke off: {}", of_panic(&*panic))
                 }
             };
             // Nobody may be there to hear it.
@@ -257,11 +257,6 @@ impl Region {
         }
         Ok(())
     }
-}
-
-fn text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
 }
 
 /// A region's batches. Its thread starts when the first one is asked for, and ends when this is

@@ -4,13 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use creel_gpu::memory::retry::with_retry;
-use creel_gpu::program::{self, Expression, Truth};
-use datafusion::arrow::datatypes::DataType;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 
-use super::computation::{Computation, Output, Pass};
+use super::computation::Computation;
 use super::metrics::GpuMetrics;
 use super::node::{GpuExec, Operator};
 use super::stream::DeviceStream;
@@ -30,7 +28,8 @@ pub struct Filter {
 }
 
 impl GpuFilterExec {
-    /// Filters in the place of `cpu`. The predicate's one output is Boolean; `projection` are the
+    /// Filters in the place of `cpu`. The predicate's one output is Boolean, and computed: its bitmap
+    /// begins with the first row, which that of a column of the input need not do; `projection` are the
     /// columns to hand on, and `fetch` how many rows are wanted.
     pub fn new(
         cpu: Arc<dyn ExecutionPlan>,
@@ -40,24 +39,8 @@ impl GpuFilterExec {
         fetch: Option<usize>,
     ) -> Self {
         let columns = projection.unwrap_or_else(|| (0..input.schema().fields().len()).collect());
-        let predicate = Arc::new(computed(predicate));
-        let filter = Filter { predicate, columns, fetch };
+        let filter = Filter { predicate: Arc::new(predicate), columns, fetch };
         Self::with_operator(cpu, input, filter)
-    }
-}
-
-/// The predicate as bitmaps that begin with the first row, which a column of the input need not do.
-pub(crate) fn computed(predicate: Computation) -> Computation {
-    let Some(Output::Input(place)) = predicate.outputs.first() else { return predicate };
-    let is_true = || {
-        let column = Expression::column(0, program::DataType::Bool)?;
-        program::compile(&[Expression::is(&column, Truth::True)?])
-    };
-    let program = is_true().expect("a program of one test");
-    let data_type = DataType::Boolean;
-    Computation {
-        passes: vec![Pass { program, columns: vec![*place] }],
-        outputs: vec![Output::Computed { pass: 0, output: 0, data_type }],
     }
 }
 

@@ -56,16 +56,6 @@ impl<O: Operator> GpuExec<O> {
     ) -> Self {
         Self { cpu, input, operator, metrics: ExecutionPlanMetricsSet::new() }
     }
-
-    /// The node of DataFusion in whose place it stands.
-    pub fn cpu(&self) -> &Arc<dyn ExecutionPlan> {
-        &self.cpu
-    }
-
-    /// Where its batches come from.
-    pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
-        &self.input
-    }
 }
 
 /// The child's node of batches on the device.
